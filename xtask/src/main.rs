@@ -1,0 +1,48 @@
+//! `cargo xtask`: the checks and the tests of the workspace, the same by hand and in CI.
+
+mod failure;
+mod metadata;
+mod plan;
+mod process_tree;
+mod runner;
+mod test_count;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy            import directions, purity of core, lengths, banned words,
+                  reason pages, links, licences (seconds; builds nothing)
+  test            fmt, tidy, clippy, all tests, cargo-deny when installed,
+                  release build, end to end
+  test --quick    the same without release build and end to end
+  e2e [ARGS...]   release build, then e2e/run.py ARGS (default: --all)";
+
+fn main() -> ExitCode {
+    let owned: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = owned.iter().map(String::as_str).collect();
+    let outcome = match args.as_slice() {
+        ["tidy"] => plan::tidy(),
+        ["test"] => plan::test(plan::Depth::Full),
+        ["test", "--quick"] => plan::test(plan::Depth::Quick),
+        ["e2e"] => plan::e2e(&["--all"]),
+        ["e2e", rest @ ..] => plan::e2e(rest),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nxtask: FAILED: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The steps of each command, in their order.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::metadata::{cargo, workspace_root};
+use crate::runner::{Runner, print_lines, tail};
+use crate::test_count::TestCount;
+use crate::{metadata, tidy};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Lines of the end-to-end log that are shown when it passed.
+const E2E_LINES_MAX: usize = 40;
+/// The oldest Node.js that the stock clients of the end-to-end tests run on.
+const NODE_MAJOR_MIN: u32 = 20;
+
+/// How much `cargo xtask test` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Everything that needs no release build and no other software.
+    Quick,
+    /// Everything.
+    Full,
+}
+
+/// `cargo xtask tidy`.
+pub(crate) fn tidy() -> Result<(), Failure> {
+    let mut runner = runner()?;
+    runner.check("tidy", || tidy::check_all(&workspace_root()))
+}
+
+/// `cargo xtask test`.
+pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
+    let mut runner = runner()?;
+    let fmt = ["fmt", "--all", "--check", "--", "--color", "never"];
+    run_cargo(&mut runner, "fmt", 5, &fmt)?;
+    runner.check("tidy", || tidy::check_all(&workspace_root()))?;
+    let clippy = [
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run_cargo(&mut runner, "clippy", 30, &clippy)?;
+    let mut tests = cargo();
+    tests.args(["test", "--locked", "--workspace"]);
+    runner.command("test", tests, 40 * MINUTE, note_tests)?;
+    deny(&mut runner)?;
+    if depth == Depth::Full {
+        build_and_e2e(&mut runner, &["--all"])?;
+    }
+    runner.print_summary();
+    if depth == Depth::Quick {
+        println!("not done by --quick: release build, end to end (cargo xtask e2e)");
+    }
+    Ok(())
+}
+
+/// `cargo xtask e2e`.
+pub(crate) fn e2e(args: &[&str]) -> Result<(), Failure> {
+    let mut runner = runner()?;
+    build_and_e2e(&mut runner, args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+fn runner() -> Result<Runner, Failure> {
+    Runner::new(&metadata::target_dir()?.join("xtask"))
+}
+
+fn run_cargo(
+    runner: &mut Runner,
+    name: &str,
+    minutes_max: u32,
+    args: &[&str],
+) -> Result<(), Failure> {
+    let mut command = cargo();
+    command.args(args);
+    runner.command(name, command, minutes_max * MINUTE, |_| Ok(String::new()))
+}
+
+/// A run in which no test ran is a failure: a filter or a broken manifest must not look green.
+fn note_tests(log: &Path) -> Result<String, Failure> {
+    let text = std::fs::read(log)
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", log.display())))?;
+    let count = TestCount::from_log(&String::from_utf8_lossy(&text));
+    if count.passed == 0 {
+        return Err(Failure::new("no test ran"));
+    }
+    let TestCount {
+        binaries,
+        passed,
+        ignored,
+    } = count;
+    Ok(format!(
+        "{passed} passed, {ignored} left out, in {binaries} binaries"
+    ))
+}
+
+/// Licences, bans and sources are always checked by tidy; cargo-deny is a second opinion.
+fn deny(runner: &mut Runner) -> Result<(), Failure> {
+    let is_installed = cargo()
+        .args(["deny", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if is_installed {
+        return run_cargo(
+            runner,
+            "deny",
+            5,
+            &["deny", "check", "bans", "licenses", "sources"],
+        );
+    }
+    runner.check("deny", || {
+        Ok("cargo-deny is not installed: tidy alone checked deny.toml; no advisories".to_owned())
+    })
+}
+
+fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
+    run_cargo(
+        runner,
+        "build",
+        30,
+        &["build", "--locked", "--release", "--package", "rejoin"],
+    )?;
+    let mut command = Command::new("python3");
+    command
+        .arg("e2e/run.py")
+        .args(args)
+        .current_dir(workspace_root());
+    // Python buffers a log file by the block; a stopped run must show where it stood.
+    command.env("PYTHONUNBUFFERED", "1");
+    require_node()?;
+    runner.command("e2e", command, 60 * MINUTE, |log| {
+        print_lines(&tail(log, E2E_LINES_MAX));
+        Ok(String::new())
+    })
+}
+
+fn require_node() -> Result<(), Failure> {
+    let needed = format!("the end-to-end tests need Node.js {NODE_MAJOR_MIN} or later");
+    let output = Command::new("node")
+        .arg("--version")
+        .output()
+        .map_err(|error| Failure::new(format!("{needed}: cannot start node: {error}")))?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match node_major(&version) {
+        Some(major) if major >= NODE_MAJOR_MIN => Ok(()),
+        _ => Err(Failure::new(format!("{needed}: found {version:?}"))),
+    }
+}
+
+fn node_major(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_versions_are_read() {
+        assert_eq!(node_major("v20.20.2"), Some(20));
+        assert_eq!(node_major("20.20.2"), None);
+        assert_eq!(node_major(""), None);
+    }
+}
