@@ -1,0 +1,234 @@
+//! The call ledger: every request that was admitted, and how it stands (design section 2, "call").
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CallId, Digest32, Seq, StreamId};
+use crate::message::IdKey;
+use crate::token::DedupKey;
+use crate::tool::Class;
+
+/// Where a call stands: `claimed -> sent -> finished | cancelled | unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    /// Claimed, durable; no byte has left as far as is known.
+    Claimed,
+    /// A byte may have left.
+    Sent,
+    /// Its response is in the log.
+    Finished,
+    /// Cancelled. Not an end: a result may still come.
+    Cancelled {
+        /// True once the late result is in the log.
+        result: bool,
+    },
+    /// Nobody knows whether it took effect.
+    Unknown,
+}
+
+impl Phase {
+    /// True while the call runs as far as the ledger knows.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Self::Claimed | Self::Sent)
+    }
+
+    /// True if it may still produce (condition 2 fails): in flight, unknown, cancelled without
+    /// result.
+    pub fn may_produce(self) -> bool {
+        !matches!(self, Self::Finished | Self::Cancelled { result: true })
+    }
+
+    /// Its name in logs and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Sent => "sent",
+            Self::Finished => "finished",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One admitted request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Call {
+    /// Its number: what upstream sees as JSON-RPC id and progress token.
+    pub id: CallId,
+    /// The client's JSON-RPC id, raw. It is echoed, and never evidence.
+    pub request_id: Bytes,
+    /// The same id, canonical: for `notifications/cancelled`.
+    pub request_key: IdKey,
+    /// The client's progress token, raw.
+    pub progress_token: Option<Bytes>,
+    /// Method.
+    pub method: String,
+    /// Name of the tool, for `tools/call`.
+    pub tool: Option<String>,
+    /// What a repetition of it means.
+    pub class: Class,
+    /// SHA-256 of method and canonical params.
+    pub params: Digest32,
+    /// SHA-256 of the whole body it came in.
+    pub body: Digest32,
+    /// Its token.
+    pub token: Option<DedupKey>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The stream that carries its answer; `None`: it is answered as JSON.
+    pub stream: Option<StreamId>,
+    /// The event with its response.
+    pub result: Option<(StreamId, Seq)>,
+    /// When it was claimed.
+    pub claimed_ms: u64,
+    /// When bytes last came from upstream for it.
+    pub heard_ms: u64,
+    /// When its response was recorded.
+    pub ended_ms: Option<u64>,
+    /// When it was abandoned, cancelled or lost: the later of this and its end starts the
+    /// `repeat_window`.
+    pub lost_ms: Option<u64>,
+    /// True if it was collected by another POST, superseded, cancelled, or released by hand.
+    pub settled_by: Option<Settled>,
+}
+
+/// Why nobody waits for a call's own stream any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Settled {
+    /// A newer idempotent repeat took its place.
+    Superseded,
+    /// An operator released it.
+    ByHand,
+}
+
+impl Call {
+    /// When the `repeat_window` starts: the later of its end and its loss.
+    pub fn window_start_ms(&self) -> u64 {
+        self.ended_ms.max(self.lost_ms).unwrap_or(self.claimed_ms)
+    }
+}
+
+/// All calls of a session, with the ways to look them up.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    calls: BTreeMap<CallId, Call>,
+    by_params: HashMap<Digest32, Vec<CallId>>,
+    by_token: HashMap<DedupKey, CallId>,
+    running: BTreeSet<CallId>,
+    last: CallId,
+}
+
+impl Ledger {
+    /// The number that the next call gets.
+    pub fn next_id(&self) -> CallId {
+        CallId(self.last.0 + 1)
+    }
+
+    /// Adds a call; a token's newest call owns the token.
+    pub fn insert(&mut self, call: Call) {
+        self.last = self.last.max(call.id);
+        self.by_params.entry(call.params).or_default().push(call.id);
+        if let Some(key) = call.token {
+            self.by_token.insert(key, call.id);
+        }
+        if call.phase.is_in_flight() {
+            self.running.insert(call.id);
+        }
+        self.calls.insert(call.id, call);
+    }
+
+    /// Moves a call to a phase; false if it is there already, or unknown.
+    pub fn move_to(&mut self, id: CallId, phase: Phase) -> bool {
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.phase != phase) else {
+            return false;
+        };
+        call.phase = phase;
+        if phase.is_in_flight() {
+            self.running.insert(id);
+        } else {
+            self.running.remove(&id);
+        }
+        true
+    }
+
+    /// Calls in flight, oldest first.
+    pub fn running(&self) -> impl Iterator<Item = &Call> {
+        self.running.iter().filter_map(|id| self.calls.get(id))
+    }
+
+    /// Forgets a call.
+    pub fn remove(&mut self, id: CallId) -> Option<Call> {
+        let call = self.calls.remove(&id)?;
+        self.running.remove(&id);
+        self.forget_params(call.params, id);
+        if let Some(key) = call.token
+            && self.by_token.get(&key) == Some(&id)
+        {
+            self.by_token.remove(&key);
+        }
+        Some(call)
+    }
+
+    /// Stops finding a call by its params; it can no longer be a repeat's original.
+    pub fn forget_params(&mut self, params: Digest32, id: CallId) {
+        if let Some(ids) = self.by_params.get_mut(&params) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.by_params.remove(&params);
+            }
+        }
+    }
+
+    /// Frees the token of a call that never ran.
+    pub fn forget_token(&mut self, id: CallId) {
+        if let Some(key) = self.calls.get_mut(&id).and_then(|call| call.token.take())
+            && self.by_token.get(&key) == Some(&id)
+        {
+            self.by_token.remove(&key);
+        }
+    }
+
+    /// Gives a token back to the call that owned it before a claim was undone.
+    pub fn restore_token(&mut self, id: CallId) {
+        if let Some(key) = self.calls.get(&id).and_then(|call| call.token) {
+            self.by_token.insert(key, id);
+        }
+    }
+
+    /// A call by number.
+    pub fn get(&self, id: CallId) -> Option<&Call> {
+        self.calls.get(&id)
+    }
+
+    /// A call by number, to change it.
+    pub fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.calls.get_mut(&id)
+    }
+
+    /// Calls with these params, oldest first.
+    pub fn with_params(&self, params: &Digest32) -> &[CallId] {
+        self.by_params.get(params).map_or(&[], Vec::as_slice)
+    }
+
+    /// The call that owns a token.
+    pub fn with_token(&self, key: &DedupKey) -> Option<CallId> {
+        self.by_token.get(key).copied()
+    }
+
+    /// All calls, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.calls.values()
+    }
+
+    /// How many calls are kept.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// True if no call is kept.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}

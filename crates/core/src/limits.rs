@@ -1,0 +1,201 @@
+//! Every limit of the product, in one place, with its unit in the name (design section 9).
+//!
+//! Times are milliseconds, sizes are bytes. [`Limits::check`] refuses a set that contradicts itself.
+
+use serde::{Deserialize, Serialize};
+
+/// All limits of a gateway (design section 9). [`Limits::default`] has the documented defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Detached time after which an owed stream is abandoned; `None` is `"never"` (strict).
+    pub owed_grace_ms: Option<u64>,
+    /// Longest time a POST is held before it is refused.
+    pub hold_max_ms: u64,
+    /// Time after which a held POST is answered with headers, priming and comments.
+    pub held_headers_ms: u64,
+    /// Held POSTs in one session; one beyond is refused at once.
+    pub held_posts_max: usize,
+    /// A replay whose connection acknowledges no byte for this long counts as dropped.
+    pub replay_stall_ms: u64,
+    /// Longest time a replay keeps the gate closed.
+    pub replay_max_ms: u64,
+    /// Time the gate stays closed after the peer's kernel acknowledged the whole replay.
+    pub gate_settle_ms: u64,
+    /// An identical call this soon after a living first is a twin.
+    pub twin_window_ms: u64,
+    /// Time a connection has to acknowledge a liveness comment.
+    pub liveness_answer_ms: u64,
+    /// Repeats by params are recognised this long after the call's end and loss.
+    pub repeat_window_ms: u64,
+    /// Longest time a stream waits, after its final event, for the peer's kernel.
+    pub ending_max_ms: u64,
+    /// A reset this soon after a stream's end makes its delivery doubtful.
+    pub reset_window_ms: u64,
+    /// Longest wait of an identical POST for a reset of its presumed original.
+    pub repeat_wait_ms: u64,
+    /// A running call without one byte from upstream for this long is given up.
+    pub call_silence_max_ms: u64,
+    /// A server request not answered for this long is answered with an error.
+    pub server_request_max_ms: u64,
+    /// An idle session's child is ended after this long.
+    pub session_idle_ms: u64,
+    /// `retry:` of an ordinary stream.
+    pub retry_ms: u64,
+    /// `retry:` of a fenced connection.
+    pub fenced_retry_ms: u64,
+    /// Interval of keep-alive comments.
+    pub keep_alive_ms: u64,
+    /// Kernel time-out for unacknowledged bytes (`TCP_USER_TIMEOUT`).
+    pub tcp_user_timeout_ms: u64,
+    /// Idle time before TCP keep-alive probes.
+    pub tcp_keepalive_time_ms: u64,
+    /// Interval between TCP keep-alive probes.
+    pub tcp_keepalive_interval_ms: u64,
+    /// Unanswered TCP keep-alive probes before a connection is dead.
+    pub tcp_keepalive_probes: u32,
+    /// Time a client has to send a request's head.
+    pub request_head_max_ms: u64,
+    /// Time a client has to send a request's whole body.
+    pub request_body_max_ms: u64,
+    /// Time `initialize` may take upstream.
+    pub initialize_max_ms: u64,
+    /// How long streams, results and records are kept.
+    pub retention_ms: u64,
+    /// How long a used dedup token is remembered.
+    pub tombstone_ms: u64,
+    /// Sessions in all.
+    pub sessions_max: usize,
+    /// Child processes in all.
+    pub children_max: usize,
+    /// Streams kept in one session.
+    pub session_streams_max: usize,
+    /// Connections accepted at the same time.
+    pub connections_max: usize,
+    /// Requests of one batch (revision 2025-03-26).
+    pub batch_requests_max: usize,
+    /// Log bytes of one session.
+    pub session_log_bytes_max: u64,
+    /// Log bytes of one principal.
+    pub principal_log_bytes_max: u64,
+    /// Log bytes in all.
+    pub total_log_bytes_max: u64,
+    /// Log bytes kept in memory in all; the rest is spilled to a file.
+    pub memory_log_bytes_max: u64,
+    /// One request body.
+    pub body_bytes_max: usize,
+    /// One line of a stdio server.
+    pub line_bytes_max: usize,
+    /// One SSE event.
+    pub event_bytes_max: usize,
+    /// Nesting of one JSON message.
+    pub json_depth_max: usize,
+    /// Messages waiting to be written to one upstream.
+    pub upstream_queue_max: usize,
+    /// Time a child has to exit after its standard input was closed.
+    pub child_eof_grace_ms: u64,
+    /// Time a child has to exit after SIGTERM.
+    pub child_term_grace_ms: u64,
+    /// Time running calls have to finish after SIGTERM to the gateway.
+    pub drain_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MINUTE_MS: u64 = 60_000;
+        const HOUR_MS: u64 = 60 * MINUTE_MS;
+        const MIB: u64 = 1024 * 1024;
+        Self {
+            owed_grace_ms: Some(8_000),
+            hold_max_ms: 10_000,
+            held_headers_ms: 250,
+            held_posts_max: 64,
+            replay_stall_ms: 10_000,
+            replay_max_ms: MINUTE_MS,
+            gate_settle_ms: 500,
+            twin_window_ms: 5_000,
+            liveness_answer_ms: 2_000,
+            repeat_window_ms: 10 * MINUTE_MS,
+            ending_max_ms: 45_000,
+            reset_window_ms: 5_000,
+            repeat_wait_ms: 1_000,
+            call_silence_max_ms: HOUR_MS,
+            server_request_max_ms: MINUTE_MS,
+            session_idle_ms: 30 * MINUTE_MS,
+            retry_ms: 2_000,
+            fenced_retry_ms: 30_000,
+            keep_alive_ms: 15_000,
+            tcp_user_timeout_ms: 30_000,
+            tcp_keepalive_time_ms: 15_000,
+            tcp_keepalive_interval_ms: 5_000,
+            tcp_keepalive_probes: 3,
+            request_head_max_ms: 10_000,
+            request_body_max_ms: 30_000,
+            initialize_max_ms: MINUTE_MS,
+            retention_ms: 24 * HOUR_MS,
+            tombstone_ms: 7 * 24 * HOUR_MS,
+            sessions_max: 10_000,
+            children_max: 64,
+            session_streams_max: 1_024,
+            connections_max: 20_000,
+            batch_requests_max: 64,
+            session_log_bytes_max: 64 * MIB,
+            principal_log_bytes_max: 1_024 * MIB,
+            total_log_bytes_max: 8 * 1_024 * MIB,
+            memory_log_bytes_max: 8 * MIB,
+            body_bytes_max: 16 * MIB as usize,
+            line_bytes_max: 16 * MIB as usize,
+            event_bytes_max: 16 * MIB as usize,
+            json_depth_max: 128,
+            upstream_queue_max: 1_024,
+            child_eof_grace_ms: 5_000,
+            child_term_grace_ms: 5_000,
+            drain_ms: 30_000,
+        }
+    }
+}
+
+/// Why a set of limits cannot be used. The message names the settings and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitsError {
+    /// A client that waits for `retry:` would find its stream already abandoned.
+    #[error(
+        "owed_grace_ms ({owed_grace_ms}) must be at least 4 x retry_ms ({retry_ms}): \
+         raise owed_grace_ms or lower retry_ms"
+    )]
+    GraceTooShort {
+        /// The configured grace.
+        owed_grace_ms: u64,
+        /// The configured retry.
+        retry_ms: u64,
+    },
+    /// Loss alone would refuse POSTs, although the grace would have freed them.
+    #[error(
+        "hold_max_ms ({hold_max_ms}) must be more than owed_grace_ms ({owed_grace_ms}): \
+         raise hold_max_ms, or set owed_grace_ms to never"
+    )]
+    HoldTooShort {
+        /// The configured hold.
+        hold_max_ms: u64,
+        /// The configured grace.
+        owed_grace_ms: u64,
+    },
+}
+
+impl Limits {
+    /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
+    /// (design section 9).
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let Some(owed_grace_ms) = self.owed_grace_ms else { return Ok(()) };
+        let (retry_ms, hold_max_ms) = (self.retry_ms, self.hold_max_ms);
+        if owed_grace_ms < 4 * retry_ms {
+            return Err(LimitsError::GraceTooShort { owed_grace_ms, retry_ms });
+        }
+        if hold_max_ms <= owed_grace_ms {
+            return Err(LimitsError::HoldTooShort { hold_max_ms, owed_grace_ms });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,354 @@
+//! From a verdict to the ledger: claims, supersedes, and their undoing (design sections 4 and 5).
+
+use super::Session;
+use super::post::request_id;
+use super::waiting::{Headers, Waiter};
+use crate::effect::{Attach, Command, DedupWrite, Effect, EventKind, Note, Output, ToUpstream};
+use crate::id::{CallId, Seq, StreamId};
+use crate::input::Request;
+use crate::ledger::{Call, Phase, Settled};
+use crate::message;
+use crate::policy::{Decision, Verdict};
+use crate::rejection::{LostAnswer, Reason};
+use crate::stream::{Release, Stream, StreamState};
+use crate::token::{ATTEMPT_META, DedupRecord, EPOCH_META, Outcome, Owner, TOKEN_META};
+use crate::tool::Class;
+
+/// What is needed to undo a claim whose batch was refused (its token has an owner).
+#[derive(Clone, Debug)]
+pub(super) struct Undo {
+    waiter: Waiter,
+    claimed: Vec<CallId>,
+    opened: Option<StreamId>,
+    before: Vec<(Call, Option<Stream>)>,
+}
+
+impl Session {
+    /// Admits a POST: claims what runs, answers the rest, all on one stream or as one JSON body.
+    pub(super) fn admit(
+        &mut self,
+        waiter: Waiter,
+        decisions: Vec<Decision>,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        if !self.make_room(now_ms, out) {
+            let rejections = self.refusals(&waiter, |_| Reason::UpstreamUnavailable);
+            return self.refuse(waiter, rejections, now_ms, out);
+        }
+        if let ([decision], [request]) = (&decisions[..], &waiter.requests[..])
+            && waiter.stream.is_none()
+            && !waiter.batch
+        {
+            if decision.verdict == Verdict::Record(None) {
+                self.note_decision(waiter.connection.id, decision, None, out);
+                return self.reply_foreign_record(&waiter, request, out);
+            }
+            if self.is_json(request, decision) {
+                let call = self.claim(&waiter, request, decision, None, now_ms, out);
+                self.replies.insert(call, waiter.connection.id);
+                return;
+            }
+        }
+        let undo_waiter = waiter.clone();
+        let (stream, opened) = self.answer_stream(&waiter, now_ms, out);
+        let mut undo =
+            Undo { waiter: undo_waiter, claimed: Vec::new(), opened, before: Vec::new() };
+        let running =
+            decisions.iter().any(|d| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass));
+        let count = decisions.len();
+        let mut gated = false;
+        for (index, (request, decision)) in waiter.requests.iter().zip(&decisions).enumerate() {
+            let last = !running && index + 1 == count;
+            match &decision.verdict {
+                Verdict::Claim { supersede } => {
+                    gated = true;
+                    for &call in supersede {
+                        undo.before.extend(self.supersede(call, now_ms, out));
+                    }
+                    let call = self.claim(&waiter, request, decision, Some(stream), now_ms, out);
+                    undo.claimed.push(call);
+                }
+                Verdict::Pass => {
+                    let call = self.claim(&waiter, request, decision, Some(stream), now_ms, out);
+                    undo.claimed.push(call);
+                }
+                Verdict::Record(_) | Verdict::Collect(_) => {
+                    gated = true;
+                    self.note_decision(waiter.connection.id, decision, decision.original, out);
+                    self.answer_record(&waiter, index, decision, stream, last, now_ms, out);
+                }
+                Verdict::Reject(reason) => {
+                    self.note_decision(waiter.connection.id, decision, None, out);
+                    let rejection = self.rejected(request, *reason, decision.original, out);
+                    self.append(stream, EventKind::Response, last, rejection.body(), out);
+                }
+                other => debug_assert!(false, "{other:?} waits or attaches"),
+            }
+        }
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.owes = gated;
+        }
+        self.undo = (!undo.claimed.is_empty()).then(|| Box::new(undo));
+    }
+
+    /// True if a request is answered as one JSON body: a read that asked for no progress and has
+    /// no token. Such an answer is never owed (design section 3).
+    fn is_json(&self, request: &Request, decision: &Decision) -> bool {
+        let class = self.tools.classify(&request.message, &self.start.settings);
+        let superseding =
+            matches!(&decision.verdict, Verdict::Claim { supersede } if !supersede.is_empty());
+        matches!(class, Class::Ungated | Class::Read)
+            && matches!(decision.verdict, Verdict::Claim { .. } | Verdict::Pass)
+            && !superseding
+            && request.token.is_none()
+            && request.message.progress_token_raw().is_none_or(|raw| raw == b"null")
+    }
+
+    /// The stream that answers a POST: the one whose headers are out, or a new one.
+    fn answer_stream(
+        &mut self,
+        waiter: &Waiter,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> (StreamId, Option<StreamId>) {
+        if let Some(stream) = waiter.stream {
+            debug_assert!(waiter.headers != Headers::Unsent);
+            self.move_stream(stream, StreamState::Live, now_ms, out);
+            return (stream, None);
+        }
+        let stream = self.open_stream(StreamState::Live, now_ms);
+        self.attach(stream, waiter.connection, now_ms);
+        let prime = self.start.asked.primes().then(|| self.event_id(stream, Seq::ORIGIN));
+        out.effects.push(Effect::Open(Attach {
+            connection: waiter.connection.id,
+            stream,
+            after: Seq::ORIGIN,
+            prime,
+            replay_until: None,
+            skip: Vec::new(),
+            gap: None,
+            last_word: None,
+            held: false,
+        }));
+        (stream, Some(stream))
+    }
+
+    /// Row 18: into the ledger, then upstream.
+    fn claim(
+        &mut self,
+        waiter: &Waiter,
+        request: &Request,
+        decision: &Decision,
+        stream: Option<StreamId>,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> CallId {
+        let id = self.ledger.next_id();
+        let message = &request.message;
+        let raw = |bytes: &[u8]| message.bytes().slice_ref(bytes);
+        let class = self.tools.classify(message, &self.start.settings);
+        let call = Call {
+            id,
+            request_id: request_id(request),
+            request_key: message.id_key().unwrap_or_else(|| message::IdKey::text("")),
+            progress_token: message.progress_token_raw().filter(|raw| *raw != b"null").map(raw),
+            method: message.method().unwrap_or_default().to_owned(),
+            tool: message.tool_name().map(str::to_owned),
+            class,
+            params: message.canonical_params_hash(),
+            body: waiter.body,
+            token: request.token.map(|token| token.key),
+            phase: Phase::Claimed,
+            stream,
+            result: None,
+            claimed_ms: now_ms,
+            heard_ms: now_ms,
+            ended_ms: None,
+            lost_ms: None,
+            settled_by: None,
+        };
+        let call_has_token = call.progress_token.is_some();
+        self.write_claim(&call, request, out);
+        self.note_decision(waiter.connection.id, decision, Some(id), out);
+        self.ledger.insert(call);
+        if let Some(stream) = stream.and_then(|id| self.streams.get_mut(&id)) {
+            stream.calls.push(id);
+            self.changed_streams.insert(stream.id);
+        }
+        self.changed_calls.insert(id);
+        out.batch.durable = true;
+        self.remember_setting(message);
+        let number = id.0.to_string();
+        let mut edit = message.edit().id(number.as_bytes());
+        if call_has_token {
+            edit = edit.progress_token(number.as_bytes());
+        }
+        let bytes = edit.remove_meta(&[TOKEN_META, ATTEMPT_META, EPOCH_META]).finish();
+        self.send_upstream(ToUpstream::Call { call: id, message: bytes }, out);
+        if class != Class::Ungated {
+            out.effects.push(Effect::Note(Note::Executed(id)));
+        }
+        id
+    }
+
+    /// What a respawned server must be told again (design section 5, "State lost").
+    fn remember_setting(&mut self, message: &message::Message) {
+        let uri = message.param("uri").unwrap_or_default();
+        let subscription = [b"subscription ", uri].concat();
+        match message.method() {
+            Some("logging/setLevel") => {
+                self.upstream.restore.insert(b"level".to_vec(), message.bytes().clone());
+            }
+            Some("resources/subscribe") => {
+                self.upstream.restore.insert(subscription, message.bytes().clone());
+            }
+            Some("resources/unsubscribe") => {
+                self.upstream.restore.remove(&subscription);
+            }
+            _ => {}
+        }
+    }
+
+    /// The token's row: inserted if absent; a supersede replaces its own by compare-and-swap.
+    fn write_claim(&self, call: &Call, request: &Request, out: &mut Output) {
+        let Some(token) = &request.token else { return };
+        let local = self.ledger.with_token(&token.key).map(|id| self.owner(id));
+        let foreign = request.record.as_ref().filter(|r| r.outcome != Outcome::Freed);
+        let expected = local.or_else(|| foreign.map(|record| record.owner));
+        let record = self.dedup_record(call, Outcome::Running, call.claimed_ms);
+        out.batch.dedup.push(DedupWrite { key: token.key, expected, record });
+    }
+
+    /// Writes how a token's call stands now.
+    pub(super) fn write_outcome(
+        &self,
+        call: CallId,
+        outcome: Outcome,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let Some(call) = self.ledger.get(call) else { return };
+        let Some(key) = call.token else { return };
+        if self.ledger.with_token(&key) != Some(call.id) {
+            return;
+        }
+        let expected = Some(self.owner(call.id));
+        let record = self.dedup_record(call, outcome, now_ms);
+        out.batch.dedup.push(DedupWrite { key, expected, record });
+    }
+
+    fn owner(&self, call: CallId) -> Owner {
+        Owner { session: self.start.session, call }
+    }
+
+    fn dedup_record(&self, call: &Call, outcome: Outcome, now_ms: u64) -> DedupRecord {
+        let limits = self.limits();
+        DedupRecord {
+            owner: self.owner(call.id),
+            params: call.params,
+            outcome,
+            result_expires_ms: now_ms + limits.retention_ms,
+            expires_ms: now_ms + limits.tombstone_ms.max(limits.retention_ms),
+        }
+    }
+
+    /// Row 6: the original is cancelled and released in the new claim's own commit, so that
+    /// conditions 1 and 2 hold. Returns what it was before.
+    fn supersede(
+        &mut self,
+        id: CallId,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> Option<(Call, Option<Stream>)> {
+        let call = self.ledger.get(id)?.clone();
+        let stream = call.stream.and_then(|id| self.streams.get(&id).cloned());
+        if call.phase.is_in_flight() {
+            self.cancel_upstream(id, out);
+            self.move_call(id, Phase::Cancelled { result: false }, out);
+        }
+        if let Some(entry) = self.ledger.get_mut(id) {
+            entry.settled_by = Some(Settled::Superseded);
+        }
+        self.changed_calls.insert(id);
+        if let Some(stream) = &stream {
+            let others = stream.calls.iter().any(|&other| {
+                other != id && self.ledger.get(other).is_some_and(|c| c.phase.is_in_flight())
+            });
+            if stream.last.is_none() {
+                let body = LostAnswer::Superseded.body(&call.request_id);
+                self.append(stream.id, EventKind::Response, !others, body, out);
+            }
+            if !others {
+                let to = StreamState::Released(Release::Superseded);
+                self.move_stream(stream.id, to, now_ms, out);
+            }
+        }
+        Some((call, stream))
+    }
+
+    /// Undoes a claim whose batch was refused, and decides the POST again, now that the owner of
+    /// its token is known. The refused output was dropped whole.
+    pub(super) fn handle_token_taken(
+        &mut self,
+        call: CallId,
+        record: DedupRecord,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let Some(undo) = self.undo.take() else { return };
+        let Undo { mut waiter, claimed, opened, before } = *undo;
+        if !claimed.contains(&call) {
+            return;
+        }
+        let key = self.ledger.get(call).and_then(|call| call.token);
+        for id in claimed {
+            self.ledger.remove(id);
+        }
+        if let Some(stream) = opened {
+            self.streams.remove(&stream);
+            self.carried.remove(&waiter.connection.id);
+        } else if let Some(stream) = waiter.stream.and_then(|id| self.streams.get_mut(&id)) {
+            stream.calls.clear();
+            stream.state = StreamState::Held;
+        }
+        for (call, stream) in before {
+            let id = call.id;
+            self.ledger.remove(id);
+            self.ledger.insert(call);
+            self.ledger.restore_token(id);
+            if let Some(stream) = stream {
+                if stream.state == StreamState::Owed {
+                    self.owed.insert(stream.id);
+                }
+                self.streams.insert(stream.id, stream);
+            }
+        }
+        self.changed_calls.clear();
+        self.changed_streams.clear();
+        for request in &mut waiter.requests {
+            if request.token.map(|token| token.key) == key {
+                request.record = Some(record.clone());
+            }
+        }
+        self.judge(waiter, now_ms, out);
+    }
+
+    /// Tells upstream to stop a call, under the id that upstream knows.
+    pub(super) fn cancel_upstream(&mut self, call: CallId, out: &mut Output) {
+        let params = format!("{{\"requestId\":{call},\"reason\":\"superseded or cancelled\"}}");
+        let message = message::notification("notifications/cancelled", Some(params.as_bytes()));
+        out.effects.push(Effect::Upstream(ToUpstream::Cancel { call, message }));
+    }
+
+    /// Ends the connection of a stream without a last event.
+    pub(super) fn finish_connection(&mut self, stream: StreamId, out: &mut Output) {
+        let Some(state) = self.streams.get_mut(&stream) else { return };
+        if let Some(connection) = state.connection.take() {
+            let command = Command::Finish { retry_ms: None };
+            out.effects.push(Effect::Command(connection.id, command));
+            self.carried.remove(&connection.id);
+            self.replays.remove(&connection.id);
+        }
+    }
+}

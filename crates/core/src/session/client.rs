@@ -1,0 +1,169 @@
+//! What a client sends besides calls: notifications, answers to the server, acks, DELETE.
+
+use super::Session;
+use crate::effect::{Effect, Note, Output, ToUpstream};
+use crate::id::{CallId, EventId, Seq, StreamId};
+use crate::ledger::{Phase, Settled};
+use crate::message::{self, IdKey, Message};
+use crate::stream::{Release, StreamState};
+use crate::token::Outcome;
+
+/// JSON-RPC error code of a JSON answer whose call the client itself cancelled.
+const CANCELLED_CODE: i64 = -32_800;
+
+impl Session {
+    pub(super) fn handle_notification(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
+        self.last_activity_ms = now_ms;
+        match message.method() {
+            Some("notifications/cancelled") => self.cancel_by_id(message, now_ms, out),
+            Some("notifications/initialized") => {
+                self.upstream.initialized = Some(message.bytes().clone());
+                self.pass_on(message, out);
+            }
+            _ => self.pass_on(message, out),
+        }
+    }
+
+    /// A server that is gone asks again for what it needs: nothing is started for a notification.
+    fn pass_on(&mut self, message: &Message, out: &mut Output) {
+        if !self.upstream.down {
+            let bytes = message.bytes().clone();
+            out.effects.push(Effect::Upstream(ToUpstream::Send(bytes)));
+        }
+    }
+
+    /// An id that matches several running calls cancels none (design section 5, "Cancel").
+    fn cancel_by_id(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
+        let Some(key) = message.cancels() else { return };
+        let running = self.ledger.running();
+        let calls: Vec<_> =
+            running.filter(|call| call.request_key == key).map(|call| call.id).collect();
+        let named = |id: Option<IdKey>| id.as_ref() == Some(&key);
+        let held: Vec<_> = self
+            .waiting
+            .values()
+            .filter(|waiter| waiter.requests.iter().any(|r| named(r.message.id_key())))
+            .map(|waiter| waiter.connection.id)
+            .collect();
+        match (&calls[..], &held[..]) {
+            ([call], []) => self.cancel(*call, Some(message), now_ms, out),
+            ([], [connection]) => self.withdraw(*connection, now_ms, out),
+            ([], []) => out.effects.push(Effect::Note(Note::Ignored("cancel of no call"))),
+            _ => out.effects.push(Effect::Note(Note::Ignored("cancel of several calls"))),
+        }
+    }
+
+    /// Cancels a running call: forwarded under the upstream id, its stream closed at once.
+    fn cancel(&mut self, id: CallId, message: Option<&Message>, now_ms: u64, out: &mut Output) {
+        match message {
+            Some(message) => {
+                let number = id.0.to_string();
+                let message = message.edit().cancelled_id(number.as_bytes()).finish();
+                out.effects.push(Effect::Upstream(ToUpstream::Cancel { call: id, message }));
+            }
+            None => self.cancel_upstream(id, out),
+        }
+        self.mark_lost(id, now_ms);
+        self.move_call(id, Phase::Cancelled { result: false }, out);
+        self.write_outcome(id, Outcome::Cancelled, now_ms, out);
+        let Some(call) = self.ledger.get(id) else { return };
+        match call.stream {
+            Some(stream) if !self.stream_runs(stream, id) => {
+                let to = StreamState::Released(Release::Cancelled);
+                self.move_stream(stream, to, now_ms, out);
+                self.finish_connection(stream, out);
+            }
+            Some(_) => {}
+            None => {
+                let request_id = call.request_id.clone();
+                if let Some(connection) = self.replies.remove(&id) {
+                    let text = "Cancelled by the client.";
+                    let body =
+                        message::error_response(Some(&request_id), CANCELLED_CODE, text, None);
+                    out.effects.push(Effect::Reply { connection, body });
+                }
+                self.ledger.remove(id);
+            }
+        }
+    }
+
+    /// The client's answer to a server request: it proves that the request arrived (design
+    /// section 3), and goes upstream under the server's own id. A second answer is swallowed.
+    pub(super) fn handle_response(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
+        self.last_activity_ms = now_ms;
+        let number = message.id_key().and_then(|key| key.as_u64());
+        let request = number.and_then(|number| self.server_requests.get_mut(&number));
+        let Some(request) = request.filter(|request| !request.answered) else {
+            return out.effects.push(Effect::Note(Note::Ignored("answer to no server request")));
+        };
+        request.answered = true;
+        let (stream, seq) = (request.stream, request.seq);
+        let bytes = message.edit().id(&request.upstream_id.clone()).finish();
+        out.effects.push(Effect::Upstream(ToUpstream::Send(bytes)));
+        self.acknowledge(stream, seq, now_ms, out);
+    }
+
+    pub(super) fn handle_acknowledgement(
+        &mut self,
+        ids: &[EventId],
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        for id in ids {
+            let known = id.epoch == self.start.epoch
+                && self.streams.get(&id.stream).is_some_and(|s| id.seq <= s.cursors.produced);
+            if known {
+                self.presented_cursor = true;
+                self.acknowledge(id.stream, id.seq, now_ms, out);
+            }
+        }
+    }
+
+    /// Moves `acked`, with all that follows: proof of the last event, the replay gate, the grace.
+    pub(super) fn acknowledge(&mut self, id: StreamId, seq: Seq, now_ms: u64, out: &mut Output) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.cursors.acknowledge(seq) {
+            stream.detached_before_ms = 0;
+            stream.detached_since_ms = stream.detached_since_ms.map(|_| now_ms);
+            self.changed_streams.insert(id);
+        }
+        let released = matches!(stream.state, StreamState::Released(_) | StreamState::Held);
+        if stream.is_proved() && !released {
+            self.move_stream(id, StreamState::Proved, now_ms, out);
+        } else {
+            self.arm_stream(id, now_ms);
+        }
+        let drained = |replay: &super::Replay| replay.stream == id && seq >= replay.until;
+        let open: Vec<_> =
+            self.replays.iter().filter(|(_, replay)| drained(replay)).map(|(&c, _)| c).collect();
+        for connection in open {
+            self.open_gate(connection);
+        }
+    }
+
+    /// DELETE: running calls are cancelled, streams end; token records stay (design section 5).
+    pub(super) fn handle_delete(&mut self, now_ms: u64, out: &mut Output) {
+        let running: Vec<_> = self.ledger.running().map(|call| call.id).collect();
+        for call in running {
+            self.cancel(call, None, now_ms, out);
+        }
+        let streams: Vec<_> = self.streams.keys().copied().collect();
+        for stream in streams {
+            self.finish_connection(stream, out);
+        }
+        self.end(out);
+    }
+
+    /// `rejoin sessions release`: an operator ends every refusal that a call causes.
+    pub(super) fn handle_release(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        call.settled_by = Some(Settled::ByHand);
+        let (params, stream) = (call.params, call.stream);
+        self.changed_calls.insert(id);
+        self.ledger.forget_params(params, id);
+        if let Some(stream) = stream {
+            self.move_stream(stream, StreamState::Released(Release::ByHand), now_ms, out);
+        }
+        self.review_due = true;
+    }
+}

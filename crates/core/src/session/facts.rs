@@ -1,0 +1,216 @@
+//! From state to facts: what [`crate::policy::decide`] judges.
+
+use super::Session;
+use super::waiting::Waiter;
+use crate::id::CallId;
+use crate::input::Request;
+use crate::ledger::{Call, Phase};
+use crate::policy::{self, Decision, Original, Place, RequestFacts, SessionFacts, TokenFact};
+use crate::stream::{Release, StreamState};
+use crate::token::Outcome;
+use crate::tool::Class;
+
+impl Session {
+    /// Decides one request of a POST as things are now.
+    pub(super) fn decide(&mut self, waiter: &Waiter, request: &Request, now_ms: u64) -> Decision {
+        let facts = self.request_facts(waiter, request, now_ms);
+        let originals = self.originals(waiter, request, facts.token, now_ms);
+        let session = self.session_facts(&facts, &originals);
+        policy::decide(&facts, &originals, &session)
+    }
+
+    fn request_facts(&self, waiter: &Waiter, request: &Request, now_ms: u64) -> RequestFacts {
+        let class = self.tools.classify(&request.message, &self.start.settings);
+        let repeat_wait_ms = self.limits().repeat_wait_ms;
+        RequestFacts {
+            ungated: class == Class::Ungated,
+            repeatable: class.is_repeatable(),
+            token: self.token_fact(request),
+            hold_is_over: waiter.hold_is_over(now_ms, self.limits()),
+            repeat_wait_is_over: now_ms >= waiter.arrived_ms + repeat_wait_ms,
+        }
+    }
+
+    fn token_fact(&self, request: &Request) -> TokenFact {
+        let Some(token) = &request.token else { return TokenFact::Absent };
+        if self.ledger.with_token(&token.key).is_some() {
+            return TokenFact::Known;
+        }
+        match request.record.as_ref().map(|record| &record.outcome) {
+            Some(Outcome::Tombstone) => TokenFact::Forgotten,
+            Some(Outcome::Freed) | None => {
+                // An instance that cannot see whether attempt 1 ran must refuse, never guess.
+                let same_epoch = token.epoch == Some(self.start.ledger_epoch);
+                if token.attempt > 1 && !same_epoch {
+                    TokenFact::Forgotten
+                } else {
+                    TokenFact::Fresh
+                }
+            }
+            Some(_) => TokenFact::Known,
+        }
+    }
+
+    fn originals(
+        &mut self,
+        waiter: &Waiter,
+        request: &Request,
+        token: TokenFact,
+        now_ms: u64,
+    ) -> Vec<Original> {
+        let params = request.message.canonical_params_hash();
+        match &request.token {
+            None => {
+                self.forget_settled(&params, now_ms);
+                let ids = self.ledger.with_params(&params);
+                let calls = ids.iter().filter_map(|&id| self.ledger.get(id));
+                calls.map(|call| self.original(waiter, request, call, false, now_ms)).collect()
+            }
+            Some(key) => {
+                match self.ledger.with_token(&key.key).and_then(|id| self.ledger.get(id)) {
+                    Some(call) => {
+                        let mut original = self.original(waiter, request, call, true, now_ms);
+                        original.same_params = call.params == params;
+                        vec![original]
+                    }
+                    None => foreign(request, token, &params).into_iter().collect(),
+                }
+            }
+        }
+    }
+
+    fn original(
+        &self,
+        waiter: &Waiter,
+        request: &Request,
+        call: &Call,
+        by_token: bool,
+        now_ms: u64,
+    ) -> Original {
+        let limits = self.limits();
+        let stream = call.stream.and_then(|id| self.streams.get(&id));
+        let state = stream.map(|stream| stream.state);
+        let resend = call.body == waiter.body
+            && waiter.requests.len() == 1
+            && request.message.id_key().as_ref() == Some(&call.request_key)
+            && stream.is_some_and(|stream| stream.calls.len() == 1);
+        let age = |at: Option<u64>| at.map(|at| now_ms.saturating_sub(at));
+        let fresh_ms = limits.owed_grace_ms.unwrap_or(limits.hold_max_ms);
+        let settled = matches!(state, Some(StreamState::Presumed | StreamState::Proved));
+        let since_end = stream.and_then(|stream| age(stream.ended_ms));
+        let connection = stream.and_then(|stream| stream.connection);
+        Original {
+            call: Some(call.id),
+            by_token,
+            same_params: true,
+            in_repeat_window: self.is_in_repeat_window(call, state, now_ms),
+            is_resend: resend,
+            phase: call.phase,
+            place: state.map_or(Place::Json, Place::Stream),
+            is_unseen: stream.is_some_and(|stream| stream.cursors.is_unseen()),
+            is_scarred: stream.is_some_and(|stream| stream.scarred),
+            is_fresh: settled
+                && stream.and_then(|s| age(s.settled_ms)).is_some_and(|ms| ms < fresh_ms),
+            reset_may_come: state == Some(StreamState::Presumed)
+                && stream.is_some_and(|stream| stream.reset_may_come)
+                && since_end.is_some_and(|ms| ms < limits.reset_window_ms),
+            in_twin_window: waiter.arrived_ms.saturating_sub(call.claimed_ms)
+                < limits.twin_window_ms,
+            is_alive: waiter.alive.contains(&call.id)
+                || connection.is_some_and(|connection| !connection.observed),
+        }
+    }
+
+    fn is_in_repeat_window(&self, call: &Call, state: Option<StreamState>, now_ms: u64) -> bool {
+        let held_open = state.is_some_and(|state| {
+            state.is_attached() || matches!(state, StreamState::Owed | StreamState::Doubtful)
+        });
+        call.phase.is_in_flight()
+            || held_open
+            || now_ms < call.window_start_ms() + self.limits().repeat_window_ms
+    }
+
+    fn session_facts(&self, request: &RequestFacts, originals: &[Original]) -> SessionFacts {
+        let replaced = |id: CallId| {
+            originals.iter().any(|o| o.call == Some(id) && o.is_superseded_by(request))
+        };
+        let resumes = self.presented_cursor || !self.never_resumes;
+        let owed = resumes
+            && self.owed.iter().any(|id| !self.streams[id].calls.iter().all(|&c| replaced(c)));
+        SessionFacts {
+            owed,
+            replay: !self.replays.is_empty(),
+            state_lost: self.upstream.lost_untold,
+            on_repeat: self.start.settings.on_repeat,
+            delivery: self.start.settings.delivery,
+        }
+    }
+
+    /// Drops calls from the lookup by params that can never again decide a row, so that a tool that
+    /// is polled with the same arguments stays cheap.
+    fn forget_settled(&mut self, params: &crate::id::Digest32, now_ms: u64) {
+        let limits = self.limits();
+        let quiet_ms =
+            limits.reset_window_ms.max(limits.owed_grace_ms.unwrap_or(limits.hold_max_ms));
+        let done = |call: &Call| {
+            let Some(stream) = call.stream.and_then(|id| self.streams.get(&id)) else {
+                return !call.phase.is_in_flight();
+            };
+            let settled = match stream.state {
+                StreamState::Proved | StreamState::Presumed => call.phase == Phase::Finished,
+                StreamState::Released(Release::Cancelled) => false,
+                StreamState::Released(_) => true,
+                _ => false,
+            };
+            let since = stream.settled_ms.map_or(0, |at| now_ms.saturating_sub(at));
+            settled && since > quiet_ms && stream.connection.is_none()
+        };
+        let ids = self.ledger.with_params(params);
+        let calls = ids.iter().filter_map(|&id| self.ledger.get(id));
+        let gone: Vec<_> = calls.filter(|call| done(call)).map(|call| call.id).collect();
+        let proved_only = self.start.settings.delivery == crate::settings::Delivery::Proved;
+        for id in gone {
+            let presumed = self.stream_state_of(id) == Some(StreamState::Presumed);
+            if !(proved_only && presumed) {
+                self.ledger.forget_params(*params, id);
+            }
+        }
+    }
+
+    /// State of the stream that carries a call.
+    pub(super) fn stream_state_of(&self, call: CallId) -> Option<StreamState> {
+        let stream = self.ledger.get(call)?.stream?;
+        self.streams.get(&stream).map(|stream| stream.state)
+    }
+}
+
+/// The call of a token that lives in another session, or was pruned from this one.
+fn foreign(request: &Request, token: TokenFact, params: &crate::id::Digest32) -> Option<Original> {
+    let record = request.record.as_ref()?;
+    let phase = match &record.outcome {
+        Outcome::Running => Phase::Sent,
+        Outcome::Finished { .. } => Phase::Finished,
+        Outcome::Cancelled => Phase::Cancelled { result: false },
+        Outcome::Unknown | Outcome::Tombstone => Phase::Unknown,
+        Outcome::Freed => return None,
+    };
+    let same_params = record.params == *params;
+    if token == TokenFact::Forgotten && same_params {
+        return None;
+    }
+    Some(Original {
+        call: None,
+        by_token: true,
+        same_params,
+        in_repeat_window: true,
+        is_resend: false,
+        phase,
+        place: Place::Elsewhere,
+        is_unseen: false,
+        is_scarred: false,
+        is_fresh: false,
+        reset_may_come: false,
+        in_twin_window: false,
+        is_alive: false,
+    })
+}

@@ -1,0 +1,177 @@
+//! Recorded answers: read from the log, re-addressed, marked (design section 5, rows 5 and 11).
+
+use bytes::Bytes;
+
+use super::Session;
+use super::post::request_id;
+use super::waiting::{Wait, Waiter};
+use crate::effect::{Effect, EventKind, Note, Output};
+use crate::id::{CallId, ConnectionId, StreamId};
+use crate::input::Request;
+use crate::ledger::Phase;
+use crate::message::{self, Incoming};
+use crate::policy::{Decision, Verdict};
+use crate::rejection::Reason;
+use crate::stream::{Release, StreamState};
+use crate::token::{Outcome, RECORDED_META};
+
+impl Session {
+    /// Asks for the recorded answers that the decisions need; true if all are there.
+    pub(super) fn load_records(
+        &mut self,
+        waiter: &mut Waiter,
+        decisions: &[Decision],
+        out: &mut Output,
+    ) -> bool {
+        for (index, decision) in decisions.iter().enumerate() {
+            let (Verdict::Record(Some(call)) | Verdict::Collect(call)) = decision.verdict else {
+                continue;
+            };
+            if waiter.loaded.iter().any(|(at, id, _)| (*at, *id) == (index, call)) {
+                continue;
+            }
+            let connection = waiter.connection.id;
+            match self.ledger.get(call).and_then(|call| call.result) {
+                Some((stream, seq)) => {
+                    waiter.loaded.push((index, call, None));
+                    out.effects.push(Effect::Load { connection, stream, seq });
+                    return false;
+                }
+                None => waiter.loaded.push((index, call, None)),
+            }
+        }
+        true
+    }
+
+    /// A recorded answer was read: decide the POST again, with it at hand.
+    pub(super) fn handle_loaded(
+        &mut self,
+        connection: ConnectionId,
+        payload: Option<Bytes>,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        if self.waiting.get(&connection).is_none_or(|waiter| waiter.wait != Wait::Record) {
+            return;
+        }
+        let Some(mut waiter) = self.take_waiter(connection) else { return };
+        if let Some((_, _, loaded)) = waiter.loaded.last_mut() {
+            *loaded = payload;
+        }
+        self.judge(waiter, now_ms, out);
+    }
+
+    /// Answers one request with the record of its original. The call moves to this POST's stream;
+    /// only its old stream is released, so losing this connection loses nothing.
+    #[allow(clippy::too_many_arguments, reason = "one request of a POST in its context")]
+    pub(super) fn answer_record(
+        &mut self,
+        waiter: &Waiter,
+        index: usize,
+        decision: &Decision,
+        stream: StreamId,
+        last: bool,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let request = &waiter.requests[index];
+        let Some(id) = decision.original else {
+            let body = foreign_record(request)
+                .unwrap_or_else(|| self.reject(request, Reason::OutcomeUnknown, None).body());
+            self.append(stream, EventKind::Response, last, body, out);
+            return;
+        };
+        out.effects.push(Effect::Note(Note::RepeatPrevented(id)));
+        let loaded = waiter.loaded.iter().find(|(at, call, _)| (*at, *call) == (index, id));
+        let payload = loaded.and_then(|(_, _, payload)| payload.clone());
+        let ended_ms = self.ledger.get(id).and_then(|call| call.ended_ms).unwrap_or(now_ms);
+        let body = payload.and_then(|payload| readdress(payload, request, ended_ms));
+        let Some(body) = body else {
+            let body = self.reject(request, Reason::OutcomeUnknown, Some(id)).body();
+            self.append(stream, EventKind::Response, last, body, out);
+            return;
+        };
+        let seq = self.append(stream, EventKind::Response, last, body, out);
+        self.move_call_here(id, request, (stream, seq), now_ms, out);
+    }
+
+    fn move_call_here(
+        &mut self,
+        id: CallId,
+        request: &Request,
+        result: (StreamId, crate::id::Seq),
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        self.move_call(id, Phase::Finished, out);
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        let old = call.stream.replace(result.0);
+        call.result = Some(result);
+        call.request_id = request_id(request);
+        if let Some(key) = request.message.id_key() {
+            call.request_key = key;
+        }
+        self.changed_calls.insert(id);
+        let old_scar = self.release_collected(old, id, now_ms, out);
+        if let Some(stream) = self.streams.get_mut(&result.0) {
+            stream.calls.push(id);
+            stream.scarred |= old_scar;
+            self.changed_streams.insert(stream.id);
+        }
+    }
+
+    /// Releases a collected call's old stream, unless other calls of a batch still live there.
+    fn release_collected(
+        &mut self,
+        stream: Option<StreamId>,
+        call: CallId,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> bool {
+        let Some(id) = stream else { return false };
+        let Some(old) = self.streams.get(&id) else { return false };
+        let (scarred, alone) = (old.scarred, old.calls.iter().all(|&other| other == call));
+        if alone && !matches!(old.state, StreamState::Released(_)) {
+            self.move_stream(id, StreamState::Released(Release::Collected), now_ms, out);
+        }
+        scarred
+    }
+
+    /// A record of another session: no cursor, id or resumable header of the first is given.
+    pub(super) fn reply_foreign_record(
+        &mut self,
+        waiter: &Waiter,
+        request: &Request,
+        out: &mut Output,
+    ) {
+        let connection = waiter.connection.id;
+        match foreign_record(request) {
+            Some(body) => out.effects.push(Effect::Reply { connection, body }),
+            None => {
+                let rejections = self.refusals(waiter, |_| Reason::OutcomeUnknown);
+                out.effects.push(Effect::Refuse { connection, rejections, batch: waiter.batch });
+            }
+        }
+    }
+}
+
+fn foreign_record(request: &Request) -> Option<Bytes> {
+    match &request.record.as_ref()?.outcome {
+        Outcome::Finished { response, ended_ms } => readdress(response.clone(), request, *ended_ms),
+        _ => None,
+    }
+}
+
+/// Gives a recorded response the id of the request it now answers, and the mark of a record.
+fn readdress(response: Bytes, request: &Request, ended_ms: u64) -> Option<Bytes> {
+    // The response was parsed when it came; depth was checked then.
+    let Ok(Incoming::One(message)) = message::parse(response, usize::MAX) else { return None };
+    let id = request.message.id()?;
+    let ended = ended_ms.to_string();
+    let edit = message.edit().id(id);
+    Some(
+        edit.result_meta(RECORDED_META, ended.as_bytes())
+            .error_data(RECORDED_META, ended.as_bytes())
+            .finish(),
+    )
+}

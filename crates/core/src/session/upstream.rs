@@ -1,0 +1,302 @@
+//! What comes from upstream: responses, progress, server requests, the end (design section 5).
+
+use super::timer::Timer;
+use super::{ServerRequest, Session};
+use crate::effect::{Effect, EventKind, Note, Output};
+use crate::id::{CallId, Seq, StreamId};
+use crate::input::FromUpstream;
+use crate::ledger::Phase;
+use crate::message::{self, Kind, Message};
+use crate::rejection::{LostAnswer, Reason, Rejection};
+use crate::stream::{Release, StreamState};
+use crate::token::Outcome;
+
+/// JSON-RPC errors that say that the call was never run: the claim is released (design section 5).
+const NOT_RUN_CODES: [i64; 4] = [-32_700, -32_600, -32_601, -32_602];
+
+impl Session {
+    pub(super) fn handle_upstream(&mut self, event: FromUpstream, now_ms: u64, out: &mut Output) {
+        match event {
+            FromUpstream::Sent(call) => {
+                if self.ledger.get(call).is_some_and(|call| call.phase == Phase::Claimed) {
+                    self.move_call(call, Phase::Sent, out);
+                }
+            }
+            FromUpstream::NotSent(call) => self.not_sent(call, now_ms, out),
+            FromUpstream::Message { call, message } => match message.kind() {
+                Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
+                Kind::Request => self.server_request(call, &message, now_ms, out),
+                Kind::Notification => self.notification(call, &message, now_ms, out),
+            },
+            FromUpstream::Closed => self.upstream_closed(now_ms, out),
+            FromUpstream::Reopened => self.upstream_reopened(out),
+        }
+    }
+
+    fn response(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
+        let id = message.id_key().and_then(|key| key.as_u64()).map(CallId);
+        let Some(call) = id.and_then(|id| self.ledger.get(id)) else {
+            return out.effects.push(Effect::Note(Note::Ignored("response of no call")));
+        };
+        let id = call.id;
+        let to = match call.phase {
+            Phase::Claimed | Phase::Sent => Phase::Finished,
+            Phase::Cancelled { result: false } => Phase::Cancelled { result: true },
+            Phase::Finished | Phase::Cancelled { .. } | Phase::Unknown => {
+                return out.effects.push(Effect::Note(Note::Ignored("response came twice")));
+            }
+        };
+        self.learn(id, message);
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        call.ended_ms = Some(now_ms);
+        let body = message.edit().id(&call.request_id.clone()).finish();
+        let stream = call.stream;
+        let not_run = message.error_code().is_some_and(|code| NOT_RUN_CODES.contains(&code));
+        self.move_call(id, to, out);
+        let outcome = if not_run {
+            Outcome::Freed
+        } else {
+            Outcome::Finished { response: body.clone(), ended_ms: now_ms }
+        };
+        self.write_outcome(id, outcome, now_ms, out);
+        if let Some(stream) = stream {
+            self.answer(id, stream, body, out);
+        } else if let Some(connection) = self.replies.remove(&id) {
+            out.effects.push(Effect::Reply { connection, body });
+        }
+        if not_run {
+            self.free(id);
+        } else if stream.is_none() {
+            self.ledger.remove(id);
+        }
+    }
+
+    /// Appends the response of a call to its stream; the stream ends with its last one.
+    fn answer(&mut self, call: CallId, stream: StreamId, body: bytes::Bytes, out: &mut Output) {
+        let last = !self.stream_runs(stream, call);
+        let seq = self.append(stream, EventKind::Response, last, body, out);
+        if let Some(call) = self.ledger.get_mut(call) {
+            call.result = Some((stream, seq));
+        }
+    }
+
+    /// True if another call than this one still runs for a stream.
+    pub(super) fn stream_runs(&self, stream: StreamId, but: CallId) -> bool {
+        let Some(stream) = self.streams.get(&stream) else { return false };
+        let mut others = stream.calls.iter().filter(|&&id| id != but);
+        others.any(|&id| self.ledger.get(id).is_some_and(|call| call.phase.is_in_flight()))
+    }
+
+    /// Learns what later decisions and a respawn need from an answer.
+    fn learn(&mut self, id: CallId, message: &Message) {
+        let Some(call) = self.ledger.get(id) else { return };
+        if call.method == "tools/list"
+            && let Some(result) = message.result()
+        {
+            self.tools.learn(result);
+        }
+    }
+
+    /// The claim is released: the call is no repeat's original any more, its token is free.
+    fn free(&mut self, id: CallId) {
+        if let Some(call) = self.ledger.get(id) {
+            let params = call.params;
+            self.ledger.forget_params(params, id);
+            self.ledger.forget_token(id);
+        }
+    }
+
+    /// Upstream provably never saw the call.
+    fn not_sent(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
+        let Some(call) = self.ledger.get(id).filter(|call| call.phase == Phase::Claimed) else {
+            return;
+        };
+        let (stream, request_id) = (call.stream, call.request_id.clone());
+        let rejection = Rejection {
+            reason: Reason::UpstreamUnavailable,
+            request_id,
+            hint: None,
+            send_again: true,
+            retry_after_ms: self.limits().retry_ms,
+            original_ended_ms: None,
+        };
+        self.write_outcome(id, Outcome::Freed, now_ms, out);
+        self.move_call(id, Phase::Finished, out);
+        if let Some(stream) = stream {
+            self.answer(id, stream, rejection.body(), out);
+            if !self.stream_runs(stream, id) {
+                let lost = self.streams.get(&stream).is_some_and(|s| s.connection.is_none());
+                if lost {
+                    let to = StreamState::Released(Release::NotRun);
+                    self.move_stream(stream, to, now_ms, out);
+                }
+            }
+            self.free(id);
+        } else {
+            if let Some(connection) = self.replies.remove(&id) {
+                let rejections = vec![rejection];
+                out.effects.push(Effect::Refuse { connection, rejections, batch: false });
+            }
+            self.ledger.remove(id);
+        }
+    }
+
+    fn notification(
+        &mut self,
+        hint: Option<CallId>,
+        message: &Message,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        if message.method() == Some("notifications/progress") {
+            return self.progress_of_call(message, now_ms, out);
+        }
+        if message.method() == Some("notifications/cancelled") {
+            return self.server_cancels(message, out);
+        }
+        let stream = hint.and_then(|call| self.running_stream(call));
+        let stream = stream.unwrap_or(StreamId::STANDALONE);
+        self.log(stream, EventKind::Notification, message.bytes().clone(), now_ms, out);
+    }
+
+    /// Progress goes to the stream of the call whose token it carries, under the client's token.
+    fn progress_of_call(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
+        let id = message.progress_of().and_then(|key| key.as_u64()).map(CallId);
+        let call = id.and_then(|id| self.ledger.get_mut(id));
+        let Some(call) = call.filter(|call| call.phase.is_in_flight()) else {
+            return out.effects.push(Effect::Note(Note::Ignored("progress of no running call")));
+        };
+        call.heard_ms = now_ms;
+        let (Some(token), Some(stream)) = (call.progress_token.clone(), call.stream) else {
+            return out.effects.push(Effect::Note(Note::Ignored("progress nobody asked for")));
+        };
+        let body = message.edit().progress_of(&token).finish();
+        self.log(stream, EventKind::Notification, body, now_ms, out);
+    }
+
+    /// A request of the server: to the stream of the call it came with, or of the only running
+    /// call, else to the standalone stream. Its id is minted, since a respawned server starts over.
+    fn server_request(
+        &mut self,
+        hint: Option<CallId>,
+        message: &Message,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let stream = hint
+            .and_then(|call| self.running_stream(call))
+            .or_else(|| self.only_running_stream())
+            .unwrap_or(StreamId::STANDALONE);
+        self.last_server_request += 1;
+        let number = self.last_server_request;
+        let upstream_id = message.id().map(|id| message.bytes().slice_ref(id)).unwrap_or_default();
+        let body = message.edit().id(number.to_string().as_bytes()).finish();
+        let Some(seq) = self.log(stream, EventKind::ServerRequest, body, now_ms, out) else {
+            return;
+        };
+        let request = ServerRequest { upstream_id, stream, seq, sent_ms: now_ms, answered: false };
+        self.server_requests.insert(number, request);
+        self.forget_answered_requests();
+        let at_ms = now_ms + self.limits().server_request_max_ms;
+        self.timers.insert((at_ms, Timer::ServerRequest(number)));
+    }
+
+    /// Answered server requests are remembered so that a resume does not ask twice; not for ever.
+    fn forget_answered_requests(&mut self) {
+        if self.server_requests.len() > self.limits().session_streams_max {
+            let oldest = self.server_requests.iter().find(|(_, request)| request.answered);
+            if let Some(number) = oldest.map(|(&number, _)| number) {
+                self.server_requests.remove(&number);
+            }
+        }
+    }
+
+    /// The server takes a request back: its client is told under the id that it knows.
+    fn server_cancels(&mut self, message: &Message, out: &mut Output) {
+        let Some(key) = message.cancels() else { return };
+        let found = self.server_requests.iter().find(|(_, request)| {
+            !request.answered
+                && message::IdKey::from_json(&request.upstream_id).is_ok_and(|id| id == key)
+        });
+        let Some((&number, request)) = found else { return };
+        let stream = request.stream;
+        let body = message.edit().cancelled_id(number.to_string().as_bytes()).finish();
+        if let Some(request) = self.server_requests.get_mut(&number) {
+            request.answered = true;
+        }
+        self.append(stream, EventKind::Notification, false, body, out);
+    }
+
+    /// The stream of a call, while it runs and can take events.
+    fn running_stream(&self, call: CallId) -> Option<StreamId> {
+        let call = self.ledger.get(call).filter(|call| call.phase.is_in_flight())?;
+        call.stream
+    }
+
+    fn only_running_stream(&self) -> Option<StreamId> {
+        let mut streams = self.ledger.running().map(|call| call.stream);
+        match (streams.next(), streams.next()) {
+            (Some(stream), None) => stream,
+            _ => None,
+        }
+    }
+
+    /// Appends an event under the quotas; `None`: it was dropped, and its stream says so.
+    fn log(
+        &mut self,
+        stream: StreamId,
+        kind: EventKind,
+        payload: bytes::Bytes,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> Option<Seq> {
+        if self.streams.get(&stream).is_none_or(|stream| stream.last.is_some()) {
+            out.effects.push(Effect::Note(Note::Ignored("event of an ended stream")));
+            return None;
+        }
+        if !self.fit(stream, payload.len() as u64, now_ms, out) {
+            return None;
+        }
+        Some(self.append(stream, kind, false, payload, out))
+    }
+
+    /// The server is gone: what was sent and not answered is unknown, and is never sent again.
+    fn upstream_closed(&mut self, now_ms: u64, out: &mut Output) {
+        self.upstream.down = true;
+        self.upstream.lost_untold = !self.start.settings.upstream_is_stateless;
+        self.server_requests.clear();
+        out.effects.push(Effect::Note(Note::UpstreamMoved("closed")));
+        let lost: Vec<_> =
+            self.ledger.running().filter(|c| c.phase == Phase::Sent).map(|call| call.id).collect();
+        for id in lost {
+            self.lose_call(id, LostAnswer::OutcomeUnknown, now_ms, out);
+        }
+    }
+
+    /// Nothing tells the outcome of a call: its stream ends with an error that says so.
+    pub(super) fn lose_call(&mut self, id: CallId, why: LostAnswer, now_ms: u64, out: &mut Output) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let (stream, body) = (call.stream, why.body(&call.request_id));
+        self.mark_lost(id, now_ms);
+        self.move_call(id, Phase::Unknown, out);
+        self.write_outcome(id, Outcome::Unknown, now_ms, out);
+        if let Some(stream) = stream {
+            let last = !self.stream_runs(stream, id);
+            self.append(stream, EventKind::Response, last, body, out);
+        } else {
+            if let Some(connection) = self.replies.remove(&id) {
+                out.effects.push(Effect::Reply { connection, body });
+            }
+            self.ledger.remove(id);
+        }
+    }
+
+    /// The server runs again: what it offers may have changed.
+    fn upstream_reopened(&mut self, out: &mut Output) {
+        out.effects.push(Effect::Note(Note::UpstreamMoved("reopened")));
+        for list in ["tools", "prompts", "resources"] {
+            let body = message::notification(&format!("notifications/{list}/list_changed"), None);
+            self.append(StreamId::STANDALONE, EventKind::Notification, false, body, out);
+        }
+    }
+}

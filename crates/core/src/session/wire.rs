@@ -1,0 +1,259 @@
+//! What was seen on the connections that carry streams (design section 3, "evidence").
+
+use super::Session;
+use super::timer::Timer;
+use super::waiting::{Headers, Wait};
+use crate::effect::{Command, Effect, Output};
+use crate::id::{ConnectionId, Seq, StreamId};
+use crate::input::WireEvent;
+use crate::stream::StreamState;
+
+impl Session {
+    pub(super) fn handle_wire(
+        &mut self,
+        connection: ConnectionId,
+        event: WireEvent,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        match event {
+            WireEvent::HeadersAcknowledged => self.prove(connection),
+            WireEvent::ReplayAcknowledged => self.settle_replay(connection, now_ms),
+            WireEvent::LivenessAcknowledged => self.mark_alive(connection),
+            _ => {}
+        }
+        let Some(&id) = self.carried.get(&connection) else { return };
+        match event {
+            WireEvent::Progress { sent } => self.progress(id, sent),
+            WireEvent::FinalHanded => self.final_handed(id, connection, now_ms, out),
+            WireEvent::FinalAcknowledged => {
+                self.settle_replay(connection, now_ms);
+                self.final_acknowledged(id, connection, now_ms, out);
+            }
+            WireEvent::Reset => self.reset(id, connection, now_ms, out),
+            WireEvent::Fin | WireEvent::NextRequest => self.connection_done(id, connection, out),
+            WireEvent::Lost { sent, acknowledged } => {
+                if self
+                    .streams
+                    .get(&id)
+                    .is_some_and(|s| s.connection.is_some_and(|c| c.id == connection))
+                {
+                    self.lose_connection(id, sent, acknowledged, now_ms, out);
+                }
+            }
+            WireEvent::Ended { sent } => {
+                if self
+                    .streams
+                    .get(&id)
+                    .is_some_and(|s| s.connection.is_some_and(|c| c.id == connection))
+                {
+                    self.lose_connection(id, sent, false, now_ms, out);
+                }
+            }
+            WireEvent::HeadersAcknowledged
+            | WireEvent::ReplayAcknowledged
+            | WireEvent::LivenessAcknowledged => {}
+        }
+    }
+
+    /// The head of a waiting POST's answer was acknowledged: its own connection lives.
+    fn prove(&mut self, connection: ConnectionId) {
+        let Some(waiter) = self.waiting.get_mut(&connection) else { return };
+        waiter.headers = Headers::Acknowledged;
+        if waiter.wait == Wait::Proof {
+            // Back to its turn: it is decided afresh, and claimed if nothing changed.
+            waiter.wait = Wait::Turn;
+            self.queue.push_front(connection);
+            self.review_due = true;
+        }
+    }
+
+    /// A replay arrived at the peer's kernel: the gate opens once its connection closes or carries
+    /// a next request, or after `gate_settle` (design section 6).
+    fn settle_replay(&mut self, connection: ConnectionId, now_ms: u64) {
+        let settle_ms = self.limits().gate_settle_ms;
+        let Some(replay) = self.replays.get_mut(&connection) else { return };
+        if replay.acknowledged_ms.is_some() {
+            return;
+        }
+        replay.acknowledged_ms = Some(now_ms);
+        if replay.settled {
+            self.open_gate(connection);
+        } else {
+            self.timers.insert((now_ms + settle_ms, Timer::Replay(connection)));
+        }
+    }
+
+    pub(super) fn open_gate(&mut self, connection: ConnectionId) {
+        self.replays.remove(&connection);
+        self.review_due = true;
+    }
+
+    /// A twin's connection gave a sign of life.
+    fn mark_alive(&mut self, connection: ConnectionId) {
+        let Some(stream) = self.carried.get(&connection).and_then(|id| self.streams.get(id)) else {
+            return;
+        };
+        for waiter in self.waiting.values_mut() {
+            for call in &stream.calls {
+                if waiter.asked.contains(call) {
+                    waiter.alive.insert(*call);
+                    self.review_due = true;
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self, id: StreamId, sent: Seq) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.cursors.send(sent);
+        }
+    }
+
+    /// The last event and the last chunk were handed over. A write proves nothing: `ending`.
+    fn final_handed(
+        &mut self,
+        id: StreamId,
+        connection: ConnectionId,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(attached) = stream.connection.filter(|c| c.id == connection) else { return };
+        if let Some(last) = stream.last {
+            stream.cursors.send(last);
+        }
+        stream.ended_ms = Some(now_ms);
+        stream.reset_may_come = attached.observed;
+        if stream.state == StreamState::Live {
+            self.move_stream(id, StreamState::Ending, now_ms, out);
+        }
+        self.changed_streams.insert(id);
+    }
+
+    fn final_acknowledged(
+        &mut self,
+        id: StreamId,
+        connection: ConnectionId,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.connection.is_none_or(|c| c.id != connection) {
+            return;
+        }
+        stream.connection = None;
+        if stream.state == StreamState::Ending {
+            self.move_stream(id, StreamState::Presumed, now_ms, out);
+        }
+        if self.streams.get(&id).is_some_and(|stream| !stream.reset_may_come) {
+            self.carried.remove(&connection);
+        }
+    }
+
+    /// A reset after the end: what the peer's kernel had acknowledged was not read.
+    fn reset(&mut self, id: StreamId, connection: ConnectionId, now_ms: u64, out: &mut Output) {
+        self.carried.remove(&connection);
+        self.replays.remove(&connection);
+        self.review_due = true;
+        let window_ms = self.limits().reset_window_ms;
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let counts = stream.reset_may_come
+            && stream.ended_ms.is_some_and(|at| now_ms.saturating_sub(at) <= window_ms);
+        stream.reset_may_come = false;
+        let ending = stream.state == StreamState::Ending;
+        if stream.connection.is_some_and(|c| c.id == connection) {
+            stream.connection = None;
+        } else if stream.connection.is_some() {
+            return;
+        }
+        if ending || counts && stream.state == StreamState::Presumed {
+            self.doubt(id, now_ms, out);
+        }
+    }
+
+    /// The delivery of an ended stream is in doubt; its repeats are repeats.
+    fn doubt(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
+        for call in self.streams.get(&id).map(|stream| stream.calls.clone()).unwrap_or_default() {
+            self.mark_lost(call, now_ms);
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.scarred = true;
+            stream.detached_since_ms = Some(now_ms);
+        }
+        self.move_stream(id, StreamState::Doubtful, now_ms, out);
+    }
+
+    /// FIN or a next request: no proof of delivery, but no reset can come any more, and a replay
+    /// that had arrived need not settle longer.
+    fn connection_done(&mut self, id: StreamId, connection: ConnectionId, out: &mut Output) {
+        let arrived = self.replays.get_mut(&connection).map(|replay| {
+            replay.settled = true;
+            replay.acknowledged_ms.is_some()
+        });
+        if arrived == Some(true) {
+            self.open_gate(connection);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.connection.is_none_or(|c| c.id == connection) {
+            stream.reset_may_come = false;
+        }
+        if stream.connection.is_none() {
+            self.carried.remove(&connection);
+        }
+        self.review_due |= !self.waiting.is_empty();
+        let _ = out;
+    }
+
+    /// A stream lost its connection.
+    pub(super) fn lose_connection(
+        &mut self,
+        id: StreamId,
+        sent: Seq,
+        acknowledged: bool,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.cursors.send(sent);
+        let lost = stream.connection.take();
+        stream.detached_since_ms = Some(now_ms);
+        let (state, owes, standalone) = (stream.state, stream.owes, stream.is_standalone());
+        self.changed_streams.insert(id);
+        if let Some(connection) = lost {
+            self.carried.remove(&connection.id);
+            self.replays.remove(&connection.id);
+            self.review_due = true;
+            if state == StreamState::Held {
+                return self.withdraw(connection.id, now_ms, out);
+            }
+        }
+        if standalone {
+            return;
+        }
+        match state {
+            StreamState::Live => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.scarred = true;
+                }
+                let to = if owes { StreamState::Owed } else { StreamState::Abandoned };
+                self.move_stream(id, to, now_ms, out);
+            }
+            StreamState::Ending if acknowledged => {
+                self.move_stream(id, StreamState::Presumed, now_ms, out);
+            }
+            StreamState::Ending => self.doubt(id, now_ms, out),
+            _ => {}
+        }
+    }
+
+    /// The gateway is about to stop: every stream ends cleanly and says when to come back.
+    pub(super) fn handle_drain(&mut self, retry_ms: u64, _now_ms: u64, out: &mut Output) {
+        for stream in self.streams.values() {
+            if let Some(connection) = stream.connection {
+                let command = Command::Finish { retry_ms: Some(retry_ms) };
+                out.effects.push(Effect::Command(connection.id, command));
+            }
+        }
+    }
+}

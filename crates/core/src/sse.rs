@@ -1,0 +1,10 @@
+//! The Server-Sent Events codec, sans I/O and byte-exact (HTML standard, section 9.2; design
+//! section 6).
+//!
+//! [`Decoder`] turns chunks of a body, split anywhere, into [`Event`]s. It never interprets text:
+//! bytes that are not UTF-8 pass unchanged. The `write_*` functions append the blocks Rejoin sends.
+mod decode;
+mod encode;
+
+pub use decode::{DecodeError, Decoder, Event};
+pub use encode::{write_comment, write_event, write_retry_event};

@@ -1,0 +1,169 @@
+//! Streams and their states (design section 3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::cursor::Cursors;
+use crate::id::{CallId, ConnectionId, Seq, StreamId};
+
+/// State of a call stream: exactly one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StreamState {
+    /// Its POST waits, with headers out; nothing was claimed.
+    Held,
+    /// A connection is attached, the final event was not handed over.
+    Live,
+    /// The final event was handed over; gates nothing, its repeats wait.
+    Ending,
+    /// It lost its connection while live.
+    Owed,
+    /// Owed, and not resumed within the grace: holds nothing, stays resumable.
+    Abandoned,
+    /// The peer's kernel acknowledged every byte, no reset was seen.
+    Presumed,
+    /// A reset followed the end, or the end was never acknowledged. Gates nothing.
+    Doubtful,
+    /// The client confirmed the final event.
+    Proved,
+    /// Nobody is owed it any more.
+    Released(Release),
+}
+
+/// Why a stream was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Release {
+    /// Another POST collected its call.
+    Collected,
+    /// A newer idempotent repeat took its place.
+    Superseded,
+    /// Its call was cancelled.
+    Cancelled,
+    /// Its POST was refused, withdrawn, or freed before a byte went upstream.
+    NotRun,
+    /// An operator released it.
+    ByHand,
+    /// Its time is over.
+    Expired,
+}
+
+impl StreamState {
+    /// True if a connection carries it (`live` or `ending`).
+    pub fn is_attached(self) -> bool {
+        matches!(self, Self::Live | Self::Ending)
+    }
+
+    /// True if its answer may be missing at the client: owed, abandoned or doubtful.
+    pub fn is_unsettled(self) -> bool {
+        matches!(self, Self::Owed | Self::Abandoned | Self::Doubtful)
+    }
+
+    /// Its name in logs, tables and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Live => "live",
+            Self::Ending => "ending",
+            Self::Owed => "owed",
+            Self::Abandoned => "abandoned",
+            Self::Presumed => "presumed",
+            Self::Doubtful => "doubtful",
+            Self::Proved => "proved",
+            Self::Released(_) => "released",
+        }
+    }
+}
+
+/// One stream of a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stream {
+    /// Its number.
+    pub id: StreamId,
+    /// Its calls; more than one only for a batch, none for the standalone stream.
+    pub calls: Vec<CallId>,
+    /// False for requests that are never gated: losing its connection owes nothing.
+    pub owes: bool,
+    /// State; meaningless for the standalone stream.
+    pub state: StreamState,
+    /// How far it got.
+    pub cursors: Cursors,
+    /// The connection that carries it.
+    pub connection: Option<Connection>,
+    /// True once it was dropped or resumed: it has no twins (design section 2).
+    pub scarred: bool,
+    /// When it was opened.
+    pub opened_ms: u64,
+    /// When its final event was handed over.
+    pub ended_ms: Option<u64>,
+    /// When it became presumed, proved, doubtful or released.
+    pub settled_ms: Option<u64>,
+    /// The event it ends with, once that is in the log.
+    pub last: Option<Seq>,
+    /// True while a reset would still make it doubtful: no FIN, no next request since the end.
+    pub reset_may_come: bool,
+    /// Since when it has no connection.
+    pub detached_since_ms: Option<u64>,
+    /// Detached time before that, since `acked` last moved.
+    pub detached_before_ms: u64,
+    /// Bytes of its events in the log.
+    pub bytes: u64,
+    /// Those of them that are responses; they outlive the rest.
+    pub response_bytes: u64,
+    /// When its state ends by itself.
+    #[serde(skip)]
+    pub deadline_ms: Option<u64>,
+    /// Events up to this one are no longer in the log, but for responses.
+    pub evicted: Seq,
+    /// True if responses were dropped too.
+    pub emptied: bool,
+}
+
+/// The connection that carries a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The exchange.
+    pub id: ConnectionId,
+    /// True if its socket can be watched.
+    pub observed: bool,
+}
+
+impl Stream {
+    /// A new stream.
+    pub fn new(id: StreamId, state: StreamState, now_ms: u64) -> Self {
+        Self {
+            id,
+            calls: Vec::new(),
+            owes: true,
+            state,
+            cursors: Cursors::default(),
+            connection: None,
+            scarred: false,
+            opened_ms: now_ms,
+            ended_ms: None,
+            settled_ms: None,
+            last: None,
+            reset_may_come: false,
+            detached_since_ms: None,
+            detached_before_ms: 0,
+            bytes: 0,
+            response_bytes: 0,
+            deadline_ms: None,
+            evicted: Seq::ORIGIN,
+            emptied: false,
+        }
+    }
+
+    /// True if this is the session's standalone stream.
+    pub fn is_standalone(&self) -> bool {
+        self.id == StreamId::STANDALONE
+    }
+
+    /// True if its final event was confirmed by the client.
+    pub fn is_proved(&self) -> bool {
+        self.last.is_some_and(|last| self.cursors.acked >= last)
+    }
+
+    /// Detached time since `acked` last moved.
+    pub fn detached_ms(&self, now_ms: u64) -> u64 {
+        let current = self.detached_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        self.detached_before_ms + current
+    }
+}

@@ -1,0 +1,271 @@
+//! A session on a virtual clock, with a log, a client and a server that the test plays itself.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rejoin_core::effect::{Attach, Command, Effect, Event, Note, Output, ToUpstream};
+use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
+use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, WireEvent};
+use rejoin_core::message::{self, Incoming, Message};
+use rejoin_core::rejection::Rejection;
+use rejoin_core::revision::Revision;
+use rejoin_core::session::{Session, SessionStart};
+use rejoin_core::settings::Settings;
+use rejoin_core::token::{DedupKey, DedupRecord, Token};
+
+/// One session under test.
+pub struct Rig {
+    pub session: Session,
+    pub now_ms: u64,
+    pub log: BTreeMap<StreamId, Vec<Event>>,
+    pub tokens: BTreeMap<DedupKey, DedupRecord>,
+    pub effects: Vec<Effect>,
+    next_connection: u64,
+}
+
+/// Parses one message.
+pub fn parse(text: &str) -> Message {
+    match message::parse(Bytes::copy_from_slice(text.as_bytes()), 64) {
+        Ok(Incoming::One(message)) => message,
+        other => panic!("not one message: {other:?}"),
+    }
+}
+
+/// A `tools/call` message.
+pub fn call(id: &str, tool: &str, arguments: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"progressToken":{id}}}}}}}"#
+    )
+}
+
+impl Rig {
+    pub fn new(settings: Settings) -> Self {
+        let start = SessionStart {
+            session: digest(b"session"),
+            ledger_epoch: 1,
+            epoch: Epoch(1),
+            asked: Revision::new("2025-11-25"),
+            agreed: Revision::new("2025-11-25"),
+            settings: Arc::new(settings),
+        };
+        Self {
+            session: Session::new(start, 1_000_000),
+            now_ms: 1_000_000,
+            log: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            effects: Vec::new(),
+            next_connection: 1,
+        }
+    }
+
+    pub fn plain() -> Self {
+        Self::new(Settings::default())
+    }
+
+    /// Feeds one input, commits, answers loads, and runs reviews that are due at once.
+    pub fn feed(&mut self, input: Input) {
+        self.step(input);
+        while self.session.poll_timeout() == Some(0) {
+            self.step(Input::Tick);
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut out = Output::default();
+        self.session.handle(input, self.now_ms, &mut out);
+        for write in &out.batch.dedup {
+            let owner = self.tokens.get(&write.key).filter(|r| r.is_owned()).map(|r| r.owner);
+            if owner != write.expected {
+                let record = self.tokens[&write.key].clone();
+                let call = write.record.owner.call;
+                return self.step(Input::TokenTaken { call, record });
+            }
+        }
+        for write in out.batch.dedup {
+            self.tokens.insert(write.key, write.record);
+        }
+        for event in out.batch.events {
+            let events = self.log.entry(event.stream).or_default();
+            let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);
+            assert_eq!(event.previous, previous, "a hole in stream {}", event.stream);
+            events.push(event);
+        }
+        for effect in out.effects {
+            if let Effect::Load { connection, stream, seq } = effect {
+                let event = self.log[&stream].iter().find(|event| event.seq == seq);
+                let payload = event.map(|event| event.payload.clone());
+                self.step(Input::Loaded { connection, payload });
+            } else {
+                self.effects.push(effect);
+            }
+        }
+    }
+
+    /// Lets time pass, firing every deadline on the way.
+    pub fn pass(&mut self, ms: u64) {
+        let until_ms = self.now_ms + ms;
+        while let Some(at_ms) = self.session.poll_timeout().filter(|&at_ms| at_ms <= until_ms) {
+            self.now_ms = self.now_ms.max(at_ms);
+            self.feed(Input::Tick);
+        }
+        self.now_ms = until_ms;
+    }
+
+    pub fn connection(&mut self) -> ConnectionId {
+        self.next_connection += 1;
+        ConnectionId(self.next_connection)
+    }
+
+    pub fn post(&mut self, body: &str) -> ConnectionId {
+        self.post_with(&[body], None)
+    }
+
+    pub fn post_token(&mut self, body: &str, token: &str) -> ConnectionId {
+        let token = Token { key: DedupKey(digest(token.as_bytes())), attempt: 1, epoch: None };
+        self.post_with(&[body], Some(token))
+    }
+
+    pub fn post_with(&mut self, bodies: &[&str], token: Option<Token>) -> ConnectionId {
+        let connection = self.connection();
+        let record = token.and_then(|token| self.tokens.get(&token.key).cloned());
+        let requests = bodies.iter().map(|body| Request {
+            message: parse(body),
+            token,
+            record: record.clone(),
+        });
+        let requests = requests.collect();
+        let batch = bodies.len() > 1;
+        let body = digest(bodies.concat().as_bytes());
+        self.feed(Input::Post(Post { connection, observed: true, requests, batch, body }));
+        connection
+    }
+
+    pub fn get(&mut self, cursor: Option<EventId>) -> ConnectionId {
+        let connection = self.connection();
+        let cursor = cursor.map_or(GetCursor::None, GetCursor::At);
+        self.feed(Input::Get(Get { connection, observed: true, cursor }));
+        connection
+    }
+
+    pub fn notify(&mut self, text: &str) {
+        self.feed(Input::Notify(parse(text)));
+    }
+
+    pub fn wire(&mut self, connection: ConnectionId, event: WireEvent) {
+        self.feed(Input::Wire(connection, event));
+    }
+
+    pub fn upstream(&mut self, text: &str) {
+        let event = FromUpstream::Message { call: None, message: parse(text) };
+        self.feed(Input::Upstream(event));
+    }
+
+    /// Upstream answers a call.
+    pub fn answer(&mut self, call: CallId) {
+        self.upstream(&format!(
+            r#"{{"jsonrpc":"2.0","id":{call},"result":{{"content":[],"n":{call}}}}}"#
+        ));
+    }
+
+    /// Upstream reports progress of a call.
+    pub fn progress(&mut self, call: CallId, progress: u64) {
+        self.upstream(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{call},"progress":{progress}}}}}"#
+        ));
+    }
+
+    /// The body of a connection delivers everything, and the peer's kernel acknowledges it.
+    pub fn deliver(&mut self, connection: ConnectionId) {
+        self.wire(connection, WireEvent::FinalHanded);
+        self.wire(connection, WireEvent::FinalAcknowledged);
+    }
+
+    /// The connection is lost after it carried events up to `sent`.
+    pub fn lose(&mut self, connection: ConnectionId, sent: Seq) {
+        self.wire(connection, WireEvent::Lost { sent, acknowledged: false });
+    }
+
+    /// Calls that went upstream, in order.
+    pub fn executed(&self) -> Vec<CallId> {
+        let calls = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Upstream(ToUpstream::Call { call, .. }) => Some(*call),
+            _ => None,
+        });
+        calls.collect()
+    }
+
+    /// The stream opened on a connection.
+    pub fn opened(&self, connection: ConnectionId) -> Option<&Attach> {
+        self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Open(attach) if attach.connection == connection => Some(attach),
+            _ => None,
+        })
+    }
+
+    /// The refusal of a POST.
+    pub fn refused(&self, connection: ConnectionId) -> Option<&Rejection> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Refuse { connection: id, rejections, .. } if *id == connection => {
+                rejections.first()
+            }
+            _ => None,
+        })
+    }
+
+    /// The JSON answer of a POST.
+    pub fn replied(&self, connection: ConnectionId) -> Option<String> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Reply { connection: id, body } if *id == connection => {
+                Some(String::from_utf8_lossy(body).into_owned())
+            }
+            _ => None,
+        })
+    }
+
+    /// True if a GET was answered with 405.
+    pub fn not_resumable(&self, connection: ConnectionId) -> bool {
+        let found = |e: &Effect| matches!(e, Effect::NotResumable(id) if *id == connection);
+        self.effects.iter().any(found)
+    }
+
+    /// Commands to a connection.
+    pub fn commands(&self, connection: ConnectionId) -> Vec<Command> {
+        let commands = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Command(id, command) if *id == connection => Some(*command),
+            _ => None,
+        });
+        commands.collect()
+    }
+
+    /// Rows that decided, in order.
+    pub fn rows(&self) -> Vec<(ConnectionId, u8, &'static str)> {
+        let rows = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Note(Note::Decided { connection, row, verdict, .. }) => {
+                Some((*connection, *row, *verdict))
+            }
+            _ => None,
+        });
+        rows.collect()
+    }
+
+    /// Payloads of a stream's events after a cursor, as text.
+    pub fn events_after(&self, stream: StreamId, after: Seq) -> Vec<(u64, String)> {
+        let events = self.log.get(&stream).into_iter().flatten();
+        events
+            .filter(|event| event.seq > after)
+            .map(|event| (event.seq.0, String::from_utf8_lossy(&event.payload).into_owned()))
+            .collect()
+    }
+
+    /// State of a stream, by name.
+    pub fn state(&self, stream: StreamId) -> &'static str {
+        let view = self.session.view();
+        view.streams.iter().find(|view| view.id == stream).map_or("gone", |view| view.state)
+    }
+
+    pub fn event_id(&self, stream: StreamId, seq: u64) -> EventId {
+        EventId { epoch: Epoch(1), stream, seq: Seq(seq) }
+    }
+}
