@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""A loopback proxy that ends the answer streams of one call, cleanly or by a reset.
+
+Everything passes through unchanged until a plan is set. A plan names a tool and a list of cuts;
+each cut applies to the next answer stream of that call: the event stream that answers its POST,
+then the event streams that answer `GET` with `Last-Event-ID`. A cut lets `events` events through
+and then ends the stream:
+
+  clean     the chunked body ends with its last chunk, then the connection closes
+  truncate  the connection closes in the middle of the body
+  rst       the connection is reset
+
+The upstream connection is closed at the same moment, so the server sees the drop. The control
+address takes the plan by `PUT /plan` and tells by `GET /state` what happened so far.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import threading
+
+HEAD_LIMIT_BYTES = 64 * 1024
+READ_BYTES = 64 * 1024
+KINDS = ("clean", "truncate", "rst")
+
+
+class SseCount:
+    """Counts complete events in a byte stream; a block of comments alone is not an event."""
+
+    def __init__(self):
+        self._pending = b""
+        self._fields = False
+
+    def take(self, data, wanted):
+        """Returns (events seen, length of the prefix that ends with the wanted-th event)."""
+        seen = 0
+        start = len(self._pending)
+        buffer = self._pending + data
+        position = 0
+        while (end := buffer.find(b"\n", position)) >= 0:
+            line = buffer[position:end].rstrip(b"\r")
+            position = end + 1
+            if line:
+                self._fields = self._fields or not line.startswith(b":")
+            elif self._fields:
+                self._fields = False
+                seen += 1
+                if seen == wanted:
+                    self._pending = b""
+                    return seen, position - start
+        self._pending = buffer[position:]
+        return seen, len(data)
+
+
+class Head:
+    """The start line and headers of one HTTP/1.1 message, with its raw bytes."""
+
+    def __init__(self, raw):
+        self.raw = raw
+        lines = raw.decode("latin-1").split("\r\n")
+        self.start = lines[0]
+        self.headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            self.headers[name.strip().lower()] = value.strip()
+
+    def get(self, name):
+        """The value of a header in lower case, or an empty string."""
+        return self.headers.get(name, "").lower()
+
+    @property
+    def chunked(self):
+        """True when the body comes in chunks."""
+        return "chunked" in self.get("transfer-encoding")
+
+
+async def read_head(reader, early=b""):
+    """Reads one message head, `early` being its first bytes; None when the peer closed before."""
+    try:
+        raw = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    return Head(early + raw)
+
+
+async def read_chunk(reader):
+    """Reads one chunk: (raw bytes of the chunk, its data). The last chunk has no data."""
+    size_line = await reader.readuntil(b"\r\n")
+    size = int(size_line.split(b";")[0], 16)
+    if size == 0:
+        raw = size_line
+        while True:
+            line = await reader.readuntil(b"\r\n")
+            raw += line
+            if line == b"\r\n":
+                return raw, b""
+    body = await reader.readexactly(size + 2)
+    return size_line + body, body[:-2]
+
+
+async def read_body(reader, head):
+    """Reads a whole request body: (raw bytes, decoded bytes)."""
+    if head.chunked:
+        raw, data = b"", b""
+        while True:
+            chunk, part = await read_chunk(reader)
+            raw += chunk
+            data += part
+            if not part:
+                return raw, data
+    length = int(head.headers.get("content-length", "0"))
+    body = await reader.readexactly(length)
+    return body, body
+
+
+def frame(data):
+    """One chunk of a chunked body."""
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def reset(writer):
+    """Closes a connection so that its peer sees a reset."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class Cutter:
+    """The proxy and its control address, on an event loop in a thread of their own."""
+
+    def __init__(self, upstream_host, upstream_port):
+        self._upstream = (upstream_host, upstream_port)
+        self._plan = []
+        self._tool = None
+        self._cuts = []
+        self._requests = []
+        self._called = False
+        self._loop = asyncio.new_event_loop()
+        self._tasks = set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ready = threading.Event()
+        self._stop = None
+        self.port = 0
+        self.control_port = 0
+
+    def start(self):
+        """Starts listening on two free loopback ports."""
+        self._thread.start()
+        if not self._ready.wait(10):
+            raise RuntimeError("the cutter did not start to listen within 10 s")
+        return self
+
+    def stop(self):
+        """Ends every connection and the thread."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def set_plan(self, tool, cuts):
+        """Replaces the plan and forgets what was counted so far."""
+        for cut in cuts:
+            if cut["kind"] not in KINDS or cut["events"] < 1:
+                raise ValueError(f"a cut needs a kind of {KINDS} and at least one event: {cut}")
+        self._tool, self._plan = tool, list(cuts)
+        self._cuts, self._requests, self._called = [], [], False
+
+    def state(self):
+        """What was cut and what was asked since the plan was set."""
+        return {"cuts": list(self._cuts), "left": len(self._plan), "requests": list(self._requests)}
+
+    def _run(self):
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._main())
+        self._loop.close()
+
+    async def _main(self):
+        self._stop = asyncio.Event()
+        data = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_LIMIT_BYTES)
+        control = await asyncio.start_server(self._control, "127.0.0.1", 0)
+        self.port = data.sockets[0].getsockname()[1]
+        self.control_port = control.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        data.close()
+        control.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader, writer):
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        upstream = None
+        try:
+            upstream = await asyncio.open_connection(*self._upstream, limit=HEAD_LIMIT_BYTES)
+            early = b""
+            while early is not None:
+                early = await self._exchange(reader, writer, *upstream, early)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, ValueError):
+            pass  # either side went away: the other one is closed below
+        finally:
+            self._tasks.discard(task)
+            for end in [writer] + ([upstream[1]] if upstream else []):
+                with contextlib.suppress(OSError):
+                    end.close()
+
+    async def _exchange(self, reader, writer, up_reader, up_writer, early):
+        """One request and its answer: the first byte of the next request, None when it is over.
+
+        The byte is read early because a client that leaves while its answer runs must reach the
+        server as a closed connection; it is then handed to the next exchange.
+        """
+        request = await read_head(reader, early)
+        if request is None:
+            return None
+        raw, body = await read_body(reader, request)
+        entry, watched = self._note(request, body)
+        up_writer.write(request.raw + raw)
+        await up_writer.drain()
+        following = asyncio.ensure_future(reader.read(1))
+        answer = asyncio.ensure_future(self._answer(entry, watched, writer, up_reader, up_writer))
+        try:
+            await asyncio.wait({following, answer}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done() and not following.result():
+                return None
+            if not await answer:
+                return None
+            return await following or None
+        finally:
+            answer.cancel()
+            following.cancel()
+            await asyncio.gather(answer, following, return_exceptions=True)
+
+    def _note(self, request, body):
+        """Records a request; its record, and True when its answer belongs to the planned call."""
+        method = request.start.split(" ")[0]
+        entry = {"method": method, "cursor": request.headers.get("last-event-id")}
+        tool = None
+        with contextlib.suppress(ValueError):
+            message = json.loads(body) if body else {}
+            entry["message"] = message.get("method")
+            if entry["message"] == "tools/call":
+                tool = entry["tool"] = message["params"].get("name")
+        self._requests.append(entry)
+        if method == "POST" and tool is not None and tool == self._tool and not self._called:
+            self._called = True
+            return entry, True
+        return entry, method == "GET" and self._called and entry["cursor"] is not None
+
+    async def _answer(self, entry, watched, writer, up_reader, up_writer):
+        """Passes one answer on. False when the connection must not be used again."""
+        head = await read_head(up_reader)
+        if head is None:
+            return False
+        entry["status"] = int(head.start.split(" ")[1])
+        writer.write(head.raw)
+        await writer.drain()
+        stream = head.get("content-type").startswith("text/event-stream")
+        if watched and stream and head.chunked and self._plan:
+            return await self._cut_stream(self._plan.pop(0), writer, up_reader, up_writer)
+        if head.chunked:
+            while True:
+                raw, data = await read_chunk(up_reader)
+                writer.write(raw)
+                await writer.drain()
+                if not data:
+                    return head.get("connection") != "close"
+        if "content-length" in head.headers:
+            writer.write(await up_reader.readexactly(int(head.headers["content-length"])))
+            await writer.drain()
+        elif entry["status"] not in (202, 204, 304):
+            while data := await up_reader.read(READ_BYTES):
+                writer.write(data)
+                await writer.drain()
+            return False
+        return head.get("connection") != "close"
+
+    async def _cut_stream(self, cut, writer, up_reader, up_writer):
+        """Passes the planned number of events, then ends the stream as planned."""
+        count = SseCount()
+        left = cut["events"]
+        while left > 0:
+            raw, data = await read_chunk(up_reader)
+            if not data:  # the stream ended before the cut was due: the plan did not fit the call
+                writer.write(raw)
+                await writer.drain()
+                self._cuts.append({**cut, "missed": True})
+                return True
+            seen, length = count.take(data, left)
+            left -= seen
+            writer.write(frame(data[:length]))
+            await writer.drain()
+        if cut["kind"] == "clean":
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+            writer.close()
+        elif cut["kind"] == "truncate":
+            writer.close()
+        else:
+            reset(writer)
+        up_writer.transport.abort()
+        self._cuts.append({**cut, "missed": False})
+        return False
+
+    async def _control(self, reader, writer):
+        try:
+            request = await asyncio.wait_for(read_head(reader), 5)
+            if request is None:
+                return
+            _, body = await asyncio.wait_for(read_body(reader, request), 5)
+            status = "200 OK"
+            if request.start.startswith("PUT /plan "):
+                try:
+                    plan = json.loads(body)
+                    self.set_plan(plan["tool"], plan["cuts"])
+                except (ValueError, KeyError, TypeError):
+                    status = "400 Bad Request"
+            elif not request.start.startswith("GET /state "):
+                status = "404 Not Found"
+            answer = json.dumps(self.state()).encode()
+            head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            writer.write(head.encode() + f"Content-Length: {len(answer)}\r\n\r\n".encode() + answer)
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            pass  # whoever asked went away
+        finally:
+            writer.close()
+
+
+def main():
+    """Runs the cutter alone: `cutter.py HOST:PORT`, until its standard input ends."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("upstream", help="HOST:PORT of the server behind")
+    parser.add_argument("--tool", help="the tool whose call is cut")
+    parser.add_argument("--cuts", default="[]", help='JSON: [{"kind": "clean", "events": 3}, ...]')
+    options = parser.parse_args()
+    host, _, port = options.upstream.rpartition(":")
+    cutter = Cutter(host, int(port)).start()
+    cutter.set_plan(options.tool, json.loads(options.cuts))
+    print(f"cutter http://127.0.0.1:{cutter.port} control http://127.0.0.1:{cutter.control_port}",
+          flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while input():
+            pass
+    cutter.stop()
+
+
+if __name__ == "__main__":
+    main()

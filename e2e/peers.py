@@ -1,0 +1,126 @@
+"""The stock peers: what they are, where they are installed, how they are started.
+
+Every version is pinned: package-lock.json for npm, requirements-*.txt for PyPI.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NODE_MAJOR = 20
+PYTHON = (3, 11)
+INSTALL_SECONDS = 240
+VENVS = {"py2": "requirements-py2.txt", "py1": "requirements-py1.txt"}
+
+
+class PeersMissing(Exception):
+    """Something the peers need is not there; the message says what and where to get it."""
+
+
+def venv_bin(name, program):
+    """The path of a program in one of the virtual environments."""
+    return str(HERE / f".venv-{name}" / "bin" / program)
+
+
+def client_command(name):
+    """The command that drives a stock client; it takes the URL and the control URL."""
+    if name == "ts":
+        return ["node", str(HERE / "clients" / "ts.mjs")]
+    return [venv_bin(name, "python"), str(HERE / "clients" / f"{name}.py")]
+
+
+def everything_stdio():
+    """The command a user would type. Run in this folder it finds the pinned install."""
+    package = "@modelcontextprotocol/server-everything"
+    version = json.loads((HERE / "package.json").read_text())["dependencies"][package]
+    return ["npx", "-y", f"{package}@{version}", "stdio"]
+
+
+def everything_http():
+    """The same server over its own Streamable HTTP, on loopback; PORT names the port."""
+    loopback = (HERE / "loopback.mjs").as_uri()
+    server = str(HERE / "node_modules" / ".bin" / "mcp-server-everything")
+    return ["node", "--import", loopback, server, "streamableHttp"]
+
+
+def time_stdio():
+    """A published Python stdio server that needs no network."""
+    return [venv_bin("py2", "mcp-server-time"), "--local-timezone", "UTC"]
+
+
+def rejoin_binary():
+    """The path of `rejoin`: REJOIN_BIN, else the release build, else the debug build."""
+    named = os.environ.get("REJOIN_BIN")
+    target = HERE.parent / "target"
+    for path in [Path(named)] if named else [target / "release/rejoin", target / "debug/rejoin"]:
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path.resolve())
+    raise PeersMissing(
+        f"REJOIN_BIN names {named}, which is not a program" if named else
+        "no rejoin binary: run `cargo build --release`, or set REJOIN_BIN"
+    )
+
+
+def install():
+    """Installs whatever is not installed at its pinned version. Raises PeersMissing."""
+    require_node()
+    if sys.version_info < PYTHON:
+        raise PeersMissing(
+            f"Python {PYTHON[0]}.{PYTHON[1]} or newer runs this; found {sys.version.split()[0]}"
+        )
+    install_npm()
+    for name, requirements in VENVS.items():
+        install_venv(name, HERE / requirements)
+
+
+def require_node():
+    """Node with npm and npx."""
+    for program in ("node", "npm", "npx"):
+        if shutil.which(program) is None:
+            raise PeersMissing(f"{program} is not on the path: install Node {NODE_MAJOR} or newer")
+    version = subprocess.run(
+        ["node", "--version"], capture_output=True, text=True, timeout=20, check=True
+    ).stdout.strip()
+    found = re.match(r"v(\d+)\.", version)
+    if not found or int(found[1]) < NODE_MAJOR:
+        raise PeersMissing(f"Node {NODE_MAJOR} or newer is needed; found {version}")
+
+
+def install_npm():
+    """`npm ci`, unless the lock file is the one installed last."""
+    run_once(
+        HERE / "node_modules" / ".installed", HERE / "package-lock.json",
+        [["npm", "ci", "--ignore-scripts"]],
+    )
+
+
+def install_venv(name, requirements):
+    """A virtual environment with exactly the pinned packages."""
+    folder = HERE / f".venv-{name}"
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q"]
+    run_once(folder / ".installed", requirements, [
+        [sys.executable, "-m", "venv", "--clear", str(folder)],
+        [*pip, "install", "--no-deps", "-r", str(requirements)],
+        [*pip, "check"],
+    ])
+
+
+def run_once(stamp, lock, commands):
+    """Runs the commands unless the stamp says they already ran for this lock file."""
+    wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    for command in commands:
+        done = subprocess.run(
+            command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
+        if done.returncode != 0:
+            output = (done.stdout + done.stderr).strip()[-2000:]
+            raise PeersMissing(f"`{' '.join(command)}` failed:\n{output}")
+    stamp.write_text(wanted)
