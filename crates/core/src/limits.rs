@@ -55,8 +55,14 @@ pub struct Limits {
     pub tcp_keepalive_interval_ms: u64,
     /// Unanswered TCP keep-alive probes before a connection is dead.
     pub tcp_keepalive_probes: u32,
-    /// Time a client has to send a request's head.
+    /// Time a client has to send a request's head; also how long an idle connection is kept open.
     pub request_head_max_ms: u64,
+    /// Header lines of one request.
+    pub request_headers_max: usize,
+    /// Bytes of one request's head.
+    pub request_head_bytes_max: usize,
+    /// Bytes that one connection buffers in each direction.
+    pub connection_buffer_bytes_max: usize,
     /// Time a client has to send a request's whole body.
     pub request_body_max_ms: u64,
     /// Time `initialize` may take upstream.
@@ -130,7 +136,10 @@ impl Default for Limits {
             tcp_keepalive_time_ms: 15_000,
             tcp_keepalive_interval_ms: 5_000,
             tcp_keepalive_probes: 3,
-            request_head_max_ms: 10_000,
+            request_head_max_ms: 75_000,
+            request_headers_max: 100,
+            request_head_bytes_max: 32 * 1024,
+            connection_buffer_bytes_max: 64 * 1024,
             request_body_max_ms: 30_000,
             initialize_max_ms: MINUTE_MS,
             retention_ms: 24 * HOUR_MS,

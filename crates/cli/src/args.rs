@@ -1,0 +1,227 @@
+//! The command line (design section 8).
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use rejoin_core::settings;
+
+use crate::limit::LimitSetting;
+
+/// Keeps MCP conversations whole over connections that break.
+#[derive(Debug, Parser)]
+#[command(name = "rejoin", version, about, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What `rejoin` is asked to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Stand in front of an MCP server: no call runs twice, no owed event is lost
+    Serve(Box<ServeArgs>),
+    /// Show two failures live in this terminal, without Rejoin and through it
+    Demo(DemoArgs),
+    /// Run a small MCP server on standard input and output, for demos and tests
+    ToolServer(ToolServerArgs),
+}
+
+/// Arguments of `rejoin serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Address of the MCP endpoint /mcp; port 0 takes any free port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Address of /healthz and /metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    pub(crate) admin: SocketAddr,
+    /// Accept this Host header too (default: names of this machine's loopback); repeatable
+    #[arg(long = "allow-host", value_name = "HOST")]
+    pub(crate) allow_hosts: Vec<String>,
+    /// Accept this Origin header too (default: loopback origins); repeatable
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    pub(crate) allow_origins: Vec<String>,
+    /// Let anyone who reaches the port use the tools; needed to listen beyond loopback
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
+    /// HTTP status of a refused call; auto: 409, but 200 to clients that lose their session on it
+    #[arg(long, value_enum, default_value_t = RejectStatus::Auto)]
+    pub(crate) reject_status: RejectStatus,
+    /// What a repeated call without a token gets once the first has ended
+    #[arg(long, value_enum, default_value_t = OnRepeat::Collect)]
+    pub(crate) on_repeat: OnRepeat,
+    /// What counts as delivered: acknowledged by the peer's kernel, or by the client itself
+    #[arg(long, value_enum, default_value_t = Delivery::Presumed)]
+    pub(crate) delivery: Delivery,
+    /// How long a lost answer holds other calls back, in milliseconds, or `never` to give up
+    #[arg(long, value_name = "MS|never")]
+    pub(crate) owed_grace: Option<OwedGrace>,
+    /// Set any limit by its name, for example hold_max_ms=20000; repeatable
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    pub(crate) limits: Vec<LimitSetting>,
+    /// This tool may run twice without harm; repeatable
+    #[arg(long = "idempotent-tool", value_name = "NAME")]
+    pub(crate) idempotent_tools: Vec<String>,
+    /// Believe the server's own readOnlyHint and idempotentHint
+    #[arg(long)]
+    pub(crate) trust_annotations: bool,
+    /// What to log on standard error, for example `info` or `rejoin_gateway=debug`
+    #[arg(long, value_name = "FILTER", env = "REJOIN_LOG", default_value = "info")]
+    pub(crate) log: String,
+    /// The MCP server to start, once per session; without it the built-in tool server runs
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// HTTP status of a refusal (design section 5, "A refusal on the wire").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RejectStatus {
+    /// 409, but 200 to clients known to lose their session on any other status.
+    Auto,
+    /// Always 409.
+    #[value(name = "409")]
+    Conflict,
+    /// Always 200.
+    #[value(name = "200")]
+    Ok,
+}
+
+/// Treatment of repeats by params (design section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnRepeat {
+    /// Hand out the recorded answer once the first call has ended; refuse until then.
+    Collect,
+    /// Wait for the first call's end, then hand out its recorded answer.
+    Join,
+    /// Refuse.
+    Reject,
+}
+
+impl From<OnRepeat> for settings::OnRepeat {
+    fn from(chosen: OnRepeat) -> Self {
+        match chosen {
+            OnRepeat::Collect => Self::Collect,
+            OnRepeat::Join => Self::Join,
+            OnRepeat::Reject => Self::Reject,
+        }
+    }
+}
+
+/// What counts as delivered (design sections 1 and 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Delivery {
+    /// Acknowledged by the peer's kernel, no reset seen.
+    Presumed,
+    /// Acknowledged by the client itself.
+    Proved,
+}
+
+impl From<Delivery> for settings::Delivery {
+    fn from(chosen: Delivery) -> Self {
+        match chosen {
+            Delivery::Presumed => Self::Presumed,
+            Delivery::Proved => Self::Proved,
+        }
+    }
+}
+
+/// Time an owed stream holds other calls back; `None` is `never`: it holds them without end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwedGrace(pub(crate) Option<u64>);
+
+impl FromStr for OwedGrace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        text.parse()
+            .map(|milliseconds| Self(Some(milliseconds)))
+            .map_err(|_| "expected a whole number of milliseconds, or `never`".to_owned())
+    }
+}
+
+/// Arguments of `rejoin demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Shorten the pauses
+    #[arg(long)]
+    pub(crate) fast: bool,
+    /// Never use colour (default: colour on a terminal unless NO_COLOR is set)
+    #[arg(long)]
+    pub(crate) no_color: bool,
+    /// Show only the half without Rejoin
+    #[arg(long, hide = true)]
+    pub(crate) bare_only: bool,
+}
+
+/// Arguments of `rejoin tool-server`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ToolServerArgs {
+    /// Append one line per execution to this file, synced to disk before the tool starts
+    #[arg(long, value_name = "FILE", env = "REJOIN_COUNT_FILE")]
+    pub(crate) count_file: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(arguments: &[&str]) -> Result<ServeArgs, clap::Error> {
+        let whole = ["rejoin", "serve"].iter().chain(arguments);
+        match Args::try_parse_from(whole)?.command {
+            Command::Serve(args) => Ok(*args),
+            other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_without_arguments_has_the_documented_defaults() {
+        let args = serve(&[]).unwrap();
+        assert_eq!(args.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(args.admin.to_string(), "127.0.0.1:9090");
+        assert_eq!(args.reject_status, RejectStatus::Auto);
+        assert_eq!(args.on_repeat, OnRepeat::Collect);
+        assert_eq!(args.delivery, Delivery::Presumed);
+        assert!(args.owed_grace.is_none() && args.command.is_empty() && args.limits.is_empty());
+        assert!(!args.allow_anonymous && !args.trust_annotations);
+    }
+
+    #[test]
+    fn everything_after_two_dashes_is_the_command() {
+        let args = serve(&["--reject-status", "409", "--", "npx", "-y", "--listen"]).unwrap();
+        assert_eq!(args.reject_status, RejectStatus::Conflict);
+        assert_eq!(args.command, ["npx", "-y", "--listen"]);
+    }
+
+    #[test]
+    fn a_command_without_two_dashes_is_refused() {
+        assert!(serve(&["npx"]).is_err());
+    }
+
+    #[test]
+    fn owed_grace_takes_milliseconds_or_never() {
+        assert_eq!(
+            serve(&["--owed-grace", "9000"]).unwrap().owed_grace,
+            Some(OwedGrace(Some(9000)))
+        );
+        assert_eq!(serve(&["--owed-grace", "never"]).unwrap().owed_grace, Some(OwedGrace(None)));
+        let refusal = serve(&["--owed-grace", "9s"]).unwrap_err().to_string();
+        assert!(refusal.contains("milliseconds, or `never`"), "{refusal}");
+    }
+
+    #[test]
+    fn an_unknown_limit_is_refused_with_the_valid_names() {
+        let refusal = serve(&["--limit", "hold_maximum=5"]).unwrap_err().to_string();
+        assert!(refusal.contains("hold_maximum") && refusal.contains("hold_max_ms"), "{refusal}");
+    }
+}

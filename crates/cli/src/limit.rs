@@ -1,0 +1,134 @@
+//! `--limit name=value`: any field of [`Limits`] by its own name, so that no limit needs a flag.
+
+use std::str::FromStr;
+
+use rejoin_core::limits::Limits;
+use serde_json::{Map, Value};
+
+/// One `name=value`, its name known to exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LimitSetting {
+    name: String,
+    value: Value,
+}
+
+/// Why a limit cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LimitSettingError {
+    /// Not of the form `name=value`.
+    #[error("expected NAME=VALUE, for example hold_max_ms=20000")]
+    NoValue,
+    /// No such limit.
+    #[error("there is no limit named {name:?}; the limits are: {}", valid.join(", "))]
+    UnknownName {
+        /// The name as given.
+        name: String,
+        /// Every name that exists.
+        valid: Vec<String>,
+    },
+    /// The value is no number, or does not fit.
+    #[error("limit {name}: {value:?} is not a whole number that fits{}", or_never(name))]
+    BadValue {
+        /// The limit.
+        name: String,
+        /// The value as given.
+        value: String,
+    },
+}
+
+/// The one limit that may be switched off.
+const CAN_BE_NEVER: &str = "owed_grace_ms";
+
+fn or_never(name: &str) -> &'static str {
+    if name == CAN_BE_NEVER { ", and not `never`" } else { "" }
+}
+
+impl FromStr for LimitSetting {
+    type Err = LimitSettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, given) = text.split_once('=').ok_or(LimitSettingError::NoValue)?;
+        let fields = fields_of(&Limits::default());
+        if !fields.contains_key(name) {
+            let (name, valid) = (name.to_owned(), fields.keys().cloned().collect());
+            return Err(LimitSettingError::UnknownName { name, valid });
+        }
+        let value = match given {
+            "never" if name == CAN_BE_NEVER => Value::Null,
+            digits => digits.parse::<u64>().map(Value::from).map_err(|_| bad(name, given))?,
+        };
+        let setting = Self { name: name.to_owned(), value };
+        // The field may be narrower than 64 bits: find out now, beside the argument at fault.
+        set(fields, std::slice::from_ref(&setting)).map_err(|_| bad(name, given))?;
+        Ok(setting)
+    }
+}
+
+fn bad(name: &str, value: &str) -> LimitSettingError {
+    LimitSettingError::BadValue { name: name.to_owned(), value: value.to_owned() }
+}
+
+/// The limits with the settings applied in their order.
+///
+/// # Errors
+/// When the settings do not make a set of limits; each has been tried alone, so never in practice.
+pub(crate) fn apply(limits: &Limits, settings: &[LimitSetting]) -> serde_json::Result<Limits> {
+    set(fields_of(limits), settings)
+}
+
+fn set(mut fields: Map<String, Value>, settings: &[LimitSetting]) -> serde_json::Result<Limits> {
+    for setting in settings {
+        fields.insert(setting.name.clone(), setting.value.clone());
+    }
+    serde_json::from_value(Value::Object(fields))
+}
+
+fn fields_of(limits: &Limits) -> Map<String, Value> {
+    match serde_json::to_value(limits) {
+        Ok(Value::Object(fields)) => fields,
+        // A struct of numbers serialises to an object; an empty map would refuse every name.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(settings: &[&str]) -> Result<Limits, LimitSettingError> {
+        let settings: Result<Vec<_>, _> = settings.iter().map(|text| text.parse()).collect();
+        Ok(apply(&Limits::default(), &settings?).unwrap())
+    }
+
+    #[test]
+    fn a_setting_changes_its_own_limit_only() {
+        let limits = applied(&["hold_max_ms=20000"]).unwrap();
+        let mut expected = Limits::default();
+        expected.hold_max_ms = 20_000;
+        assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn the_last_of_two_settings_wins() {
+        assert_eq!(applied(&["retry_ms=1", "retry_ms=2"]).unwrap().retry_ms, 2);
+    }
+
+    #[test]
+    fn only_the_grace_can_be_never() {
+        assert_eq!(applied(&["owed_grace_ms=never"]).unwrap().owed_grace_ms, None);
+        assert_eq!(applied(&["hold_max_ms=never"]), Err(bad("hold_max_ms", "never")));
+    }
+
+    #[test]
+    fn a_value_too_large_for_its_limit_is_refused() {
+        let given = "tcp_keepalive_probes=4294967296";
+        assert_eq!(applied(&[given]), Err(bad("tcp_keepalive_probes", "4294967296")));
+    }
+
+    #[test]
+    fn negative_fractional_and_missing_values_are_refused() {
+        assert_eq!(applied(&["retry_ms=-1"]), Err(bad("retry_ms", "-1")));
+        assert_eq!(applied(&["retry_ms=1.5"]), Err(bad("retry_ms", "1.5")));
+        assert_eq!(applied(&["retry_ms"]), Err(LimitSettingError::NoValue));
+    }
+}

@@ -1,0 +1,290 @@
+//! `rejoin serve`: the options of a gateway, its start, its one line of output and its end.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::future::Future;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use rejoin_core::limits::{Limits, LimitsError};
+use rejoin_core::settings::Settings;
+use tokio::sync::oneshot;
+
+use crate::args::{RejectStatus, ServeArgs};
+use crate::limit;
+use crate::signals::Signals;
+
+/// Everything a gateway is started with, checked.
+#[derive(Debug)]
+#[expect(dead_code, reason = "read by `start_gateway` once it is connected")]
+pub(crate) struct ServeOptions {
+    /// Address of the MCP endpoint; port 0 takes any free port.
+    pub(crate) listen: SocketAddr,
+    /// Address of `/healthz` and `/metrics`.
+    pub(crate) admin: SocketAddr,
+    /// `Host` values accepted beside the loopback names.
+    pub(crate) allow_hosts: Vec<String>,
+    /// `Origin` values accepted beside the loopback origins.
+    pub(crate) allow_origins: Vec<String>,
+    /// HTTP status of refusals.
+    pub(crate) reject_status: RejectStatus,
+    /// What shapes decisions; the limits are checked against each other.
+    pub(crate) settings: Settings,
+    /// The MCP server to start, once per session.
+    pub(crate) upstream: UpstreamCommand,
+}
+
+/// The command of a stdio MCP server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamCommand {
+    /// The program, looked up in `PATH` if it has no slash.
+    pub(crate) program: PathBuf,
+    /// Its arguments.
+    pub(crate) arguments: Vec<OsString>,
+    /// Whether it is this program's own tool server.
+    pub(crate) built_in: bool,
+}
+
+/// Why `rejoin serve` could not start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// A listener beyond loopback without any authentication.
+    #[error(
+        "{option} {address} can be reached from other machines, and no authentication is \
+         configured. Listen on 127.0.0.1, or pass --allow-anonymous to let anyone who reaches \
+         the port use the tools"
+    )]
+    Unauthenticated {
+        /// The option at fault.
+        option: &'static str,
+        /// Its value.
+        address: SocketAddr,
+    },
+    /// The limits contradict each other.
+    #[error("the limits contradict each other")]
+    Limits(#[from] LimitsError),
+    /// The limits do not fit together as one set.
+    #[error("the limits cannot be applied")]
+    LimitValues(#[from] serde_json::Error),
+    /// The built-in tool server is this very program, and its path is unknown.
+    #[error("the path of this program is unknown; name a COMMAND after `--`")]
+    NoOwnPath(#[source] std::io::Error),
+    /// The runtime or the signal handlers could not be set up.
+    #[error("cannot start")]
+    Runtime(#[source] std::io::Error),
+    /// The line with the URL could not be printed.
+    #[error("cannot print the URL on standard output")]
+    Announce(#[source] std::io::Error),
+    /// The gateway could not start, or failed while it ran.
+    #[error("the gateway failed")]
+    Gateway(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ServeOptions {
+    /// The options an operator asked for.
+    ///
+    /// # Errors
+    /// When they are unsafe or contradict each other; each message names the remedy.
+    pub(crate) fn from_args(args: ServeArgs) -> Result<Self, ServeError> {
+        for (option, address) in [("--listen", args.listen), ("--admin", args.admin)] {
+            if !address.ip().is_loopback() && !args.allow_anonymous {
+                return Err(ServeError::Unauthenticated { option, address });
+            }
+        }
+        let mut limits = limit::apply(&Limits::default(), &args.limits)?;
+        if let Some(grace) = args.owed_grace {
+            limits.owed_grace_ms = grace.0;
+        }
+        limits.check()?;
+        Ok(Self {
+            listen: args.listen,
+            admin: args.admin,
+            allow_hosts: args.allow_hosts,
+            allow_origins: args.allow_origins,
+            reject_status: args.reject_status,
+            settings: Settings {
+                limits,
+                on_repeat: args.on_repeat.into(),
+                delivery: args.delivery.into(),
+                idempotent_tools: args.idempotent_tools.into_iter().collect(),
+                trust_annotations: args.trust_annotations,
+                ..Settings::default()
+            },
+            upstream: UpstreamCommand::from_words(args.command)?,
+        })
+    }
+}
+
+impl UpstreamCommand {
+    fn from_words(words: Vec<OsString>) -> Result<Self, ServeError> {
+        let mut words = words.into_iter();
+        match words.next() {
+            Some(program) => {
+                Ok(Self { program: program.into(), arguments: words.collect(), built_in: false })
+            }
+            None => Self::built_in(),
+        }
+    }
+
+    /// This program's own tool server.
+    fn built_in() -> Result<Self, ServeError> {
+        let program = std::env::current_exe().map_err(ServeError::NoOwnPath)?;
+        Ok(Self { program, arguments: vec!["tool-server".into()], built_in: true })
+    }
+
+    /// The command for a person, on one line whatever its words contain.
+    fn describe(&self) -> String {
+        if self.built_in {
+            return "the built-in tool server (rejoin tool-server)".to_owned();
+        }
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(self.arguments.iter().map(OsString::as_os_str));
+        let shown: Vec<String> = words.map(|word| show_word(&word.to_string_lossy())).collect();
+        shown.join(" ")
+    }
+}
+
+fn show_word(word: &str) -> String {
+    let plain = |character: char| !character.is_whitespace() && !character.is_control();
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
+}
+
+/// How a gateway ended.
+type GatewayResult = Result<(), Box<dyn Error + Send + Sync>>;
+
+/// A started gateway, as [`run`] needs it.
+struct Running {
+    /// The address that was bound, with its real port.
+    address: SocketAddr,
+    /// Asks for the graceful end: no new work, running calls may finish within `drain_ms`.
+    stop: oneshot::Sender<()>,
+    /// Ends when the gateway and all its children have. Dropping it ends the children at once.
+    ended: Pin<Box<dyn Future<Output = GatewayResult> + Send>>,
+}
+
+/// The one place where the command line meets the gateway.
+async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
+    tracing::debug!(listen = %options.listen, "starting the gateway");
+    Err(ServeError::Gateway("this build of rejoin has no gateway yet".into()))
+}
+
+/// `rejoin serve`, from its arguments to the exit status.
+///
+/// # Errors
+/// See [`ServeError`].
+pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
+    let options = ServeOptions::from_args(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let result = runtime.block_on(run(options));
+    // A blocking read that never returns must not keep a finished process alive.
+    runtime.shutdown_background();
+    result
+}
+
+/// Serves until a signal ends it: the first gracefully, a second at once.
+///
+/// # Errors
+/// See [`ServeError`].
+pub(crate) async fn run(options: ServeOptions) -> Result<ExitCode, ServeError> {
+    let mut signals = Signals::install().map_err(ServeError::Runtime)?;
+    let Running { address, stop, mut ended } = start_gateway(&options).await?;
+    announce(address, &options.upstream).map_err(ServeError::Announce)?;
+    let signal = tokio::select! {
+        result = &mut ended => return finish(result),
+        signal = signals.next() => signal,
+    };
+    let drain_ms = options.settings.limits.drain_ms;
+    tracing::info!(?signal, drain_ms, "ending; a second signal ends at once");
+    // The receiver is gone only if the gateway has ended already, and then `ended` says so.
+    let _ = stop.send(());
+    tokio::select! {
+        result = &mut ended => finish(result),
+        signal = signals.next() => {
+            tracing::warn!(?signal, "ending at once");
+            drop(ended);
+            Ok(ExitCode::from(signal.exit_status()))
+        }
+    }
+}
+
+fn finish(result: GatewayResult) -> Result<ExitCode, ServeError> {
+    result.map(|()| ExitCode::SUCCESS).map_err(ServeError::Gateway)
+}
+
+/// Prints the only line `serve` ever writes to standard output.
+fn announce(address: SocketAddr, upstream: &UpstreamCommand) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{}", announcement(address, upstream))?;
+    stdout.flush()
+}
+
+fn announcement(address: SocketAddr, upstream: &UpstreamCommand) -> String {
+    format!("Rejoin listens on http://{address}/mcp in front of: {}", upstream.describe())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn options(arguments: &[&str]) -> Result<ServeOptions, ServeError> {
+        let whole = ["rejoin", "serve"].iter().chain(arguments);
+        match Args::try_parse_from(whole).unwrap().command {
+            Command::Serve(args) => ServeOptions::from_args(*args),
+            other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_listener_beyond_loopback_needs_leave_for_anonymous_callers() {
+        let refusal = options(&["--listen", "0.0.0.0:8080"]).unwrap_err().to_string();
+        assert!(refusal.contains("--listen 0.0.0.0:8080"), "{refusal}");
+        assert!(refusal.contains("--allow-anonymous"), "{refusal}");
+        assert!(options(&["--listen", "0.0.0.0:8080", "--allow-anonymous"]).is_ok());
+        assert!(options(&["--listen", "[::1]:8080"]).is_ok());
+    }
+
+    #[test]
+    fn an_admin_listener_beyond_loopback_needs_leave_too() {
+        let refusal = options(&["--admin", "[::]:9090"]).unwrap_err().to_string();
+        assert!(refusal.contains("--admin [::]:9090"), "{refusal}");
+    }
+
+    #[test]
+    fn limits_that_contradict_each_other_are_refused() {
+        assert!(matches!(options(&["--owed-grace", "20000"]), Err(ServeError::Limits(_))));
+        let both = ["--owed-grace", "20000", "--limit", "hold_max_ms=20001"];
+        assert_eq!(options(&both).unwrap().settings.limits.owed_grace_ms, Some(20_000));
+        assert_eq!(
+            options(&["--owed-grace", "never"]).unwrap().settings.limits.owed_grace_ms,
+            None
+        );
+    }
+
+    #[test]
+    fn without_a_command_the_announcement_names_the_built_in_tool_server() {
+        let options = options(&[]).unwrap();
+        assert_eq!(options.upstream.program, std::env::current_exe().unwrap());
+        assert_eq!(options.upstream.arguments, ["tool-server"]);
+        assert_eq!(
+            announcement("127.0.0.1:4711".parse().unwrap(), &options.upstream),
+            "Rejoin listens on http://127.0.0.1:4711/mcp in front of: \
+             the built-in tool server (rejoin tool-server)"
+        );
+    }
+
+    #[test]
+    fn the_announcement_stays_one_line_whatever_the_command_contains() {
+        let options = options(&["--", "sh", "-c", "a\nb", ""]).unwrap();
+        let line = announcement("[::1]:80".parse().unwrap(), &options.upstream);
+        assert_eq!(line, "Rejoin listens on http://[::1]:80/mcp in front of: sh -c \"a\\nb\" \"\"");
+    }
+}
