@@ -8,9 +8,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rejoin_core::limits::{Limits, LimitsError};
 use rejoin_core::settings::Settings;
+use rejoin_gateway::config::{self, GatewayConfig};
+use rejoin_gateway::gateway::Gateway;
+use rejoin_gateway::listen;
+use rejoin_gateway::upstream::stdio::StdioUpstream;
+use rejoin_store::{MemoryLimits, MemoryStore};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::args::{RejectStatus, ServeArgs};
@@ -19,7 +27,6 @@ use crate::signals::Signals;
 
 /// Everything a gateway is started with, checked.
 #[derive(Debug)]
-#[expect(dead_code, reason = "read by `start_gateway` once it is connected")]
 pub(crate) struct ServeOptions {
     /// Address of the MCP endpoint; port 0 takes any free port.
     pub(crate) listen: SocketAddr,
@@ -72,6 +79,12 @@ pub(crate) enum ServeError {
     /// The built-in tool server is this very program, and its path is unknown.
     #[error("the path of this program is unknown; name a COMMAND after `--`")]
     NoOwnPath(#[source] std::io::Error),
+    /// The program's path cannot be passed on.
+    #[error("the path {program:?} is not valid Unicode; start the MCP server by another name")]
+    ProgramNotText {
+        /// The path.
+        program: PathBuf,
+    },
     /// The runtime or the signal handlers could not be set up.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),
@@ -165,10 +178,84 @@ struct Running {
     ended: Pin<Box<dyn Future<Output = GatewayResult> + Send>>,
 }
 
+/// Time that connections get, once their streams have ended, before they are cut.
+const CONNECTIONS_END: Duration = Duration::from_secs(5);
+
 /// The one place where the command line meets the gateway.
 async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
-    tracing::debug!(listen = %options.listen, "starting the gateway");
-    Err(ServeError::Gateway("this build of rejoin has no gateway yet".into()))
+    tracing::debug!(?options, "starting the gateway");
+    let gateway = build(options)?;
+    let (listener, address) = listen::bind(options.listen).await.map_err(failed)?;
+    let (admin_listener, admin_address) = listen::bind(options.admin).await.map_err(failed)?;
+    tracing::info!("admin on http://{admin_address}");
+    let (stop, stopped) = oneshot::channel();
+    let limits = options.settings.limits.clone();
+    let ended = Box::pin(async move {
+        serve_until(stopped, &gateway, &limits, listener, admin_listener).await;
+        Ok(())
+    });
+    Ok(Running { address, stop, ended })
+}
+
+fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {
+    ServeError::Gateway(error.into())
+}
+
+fn build(options: &ServeOptions) -> Result<Gateway, ServeError> {
+    let settings = Arc::new(options.settings.clone());
+    let limits = Arc::new(settings.limits.clone());
+    let UpstreamCommand { program, arguments, .. } = &options.upstream;
+    let command =
+        program.to_str().ok_or_else(|| ServeError::ProgramNotText { program: program.clone() })?;
+    let upstream = StdioUpstream::new(command, arguments, Arc::clone(&limits));
+    let store = MemoryStore::new(MemoryLimits::from(&*limits)).map_err(failed)?;
+    let mut config = GatewayConfig::new(settings, Arc::new(upstream), Arc::new(store));
+    config.allowed_hosts.clone_from(&options.allow_hosts);
+    config.allowed_origins.clone_from(&options.allow_origins);
+    config.reject_status = match options.reject_status {
+        RejectStatus::Auto => config::RejectStatus::Auto,
+        RejectStatus::Conflict => config::RejectStatus::Conflict,
+        RejectStatus::Ok => config::RejectStatus::Ok,
+    };
+    Gateway::new(config).map_err(failed)
+}
+
+/// Serves both addresses until `stopped`, then ends everything in order. The admin address answers
+/// to the end.
+async fn serve_until(
+    stopped: oneshot::Receiver<()>,
+    gateway: &Gateway,
+    limits: &Limits,
+    listener: TcpListener,
+    admin_listener: TcpListener,
+) {
+    let face = gateway.clone();
+    let handle = move |request| {
+        let gateway = face.clone();
+        async move { gateway.handle(request).await }
+    };
+    let operated = gateway.clone();
+    let admin = move |request| {
+        let gateway = operated.clone();
+        async move { gateway.admin(request).await }
+    };
+    let served = listen::serve(listener, limits, handle, gateway.stopping(), CONNECTIONS_END);
+    let ended = async {
+        // Whoever could have told is gone: that means the same.
+        let _told = stopped.await.is_ok();
+        gateway.drain().await;
+    };
+    let working = async {
+        let (cut, (), ()) = tokio::join!(served, ended, gateway.maintain());
+        if cut > 0 {
+            tracing::warn!(connections = cut, "connections were cut");
+        }
+    };
+    let forever = std::future::pending();
+    tokio::select! {
+        () = working => {}
+        _ = listen::serve(admin_listener, limits, admin, forever, CONNECTIONS_END) => {}
+    }
 }
 
 /// `rejoin serve`, from its arguments to the exit status.

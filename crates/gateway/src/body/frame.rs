@@ -1,0 +1,83 @@
+//! From events to the bytes of one frame.
+
+use bytes::{Bytes, BytesMut};
+use rejoin_core::effect::Event;
+use rejoin_core::id::{Epoch, EventId, Seq, StreamId};
+use rejoin_core::sse;
+
+use crate::exchange::{BodyEnd, Milestones};
+
+/// One frame, ready to be handed over.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// Empty only if the body ends without a further byte.
+    pub(super) bytes: Bytes,
+    /// The stream's last event in this frame or an earlier one.
+    pub(super) sent: Seq,
+    pub(super) milestones: Milestones,
+    pub(super) end: Option<BodyEnd>,
+}
+
+/// A frame that is being written.
+pub(super) struct FrameWriter {
+    epoch: Epoch,
+    stream: StreamId,
+    bytes: BytesMut,
+    milestones: Milestones,
+}
+
+impl FrameWriter {
+    pub(super) fn new(epoch: Epoch, stream: StreamId) -> Self {
+        Self { epoch, stream, bytes: BytesMut::new(), milestones: Milestones::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn comment(&mut self, text: &str) {
+        sse::write_comment(&mut self.bytes, text);
+    }
+
+    pub(super) fn probe(&mut self) {
+        self.comment("probe");
+        self.milestones.probe = true;
+    }
+
+    pub(super) fn prime(&mut self, id: EventId, retry_ms: u64) {
+        sse::write_retry_event(&mut self.bytes, Some(&id.to_string()), retry_ms);
+    }
+
+    /// Sets the reconnection time and nothing else: no id, so that the cursor stays.
+    pub(super) fn retry(&mut self, retry_ms: u64) {
+        sse::write_retry_event(&mut self.bytes, None, retry_ms);
+    }
+
+    pub(super) fn event(&mut self, event: &Event) {
+        self.message(event.seq, &event.payload);
+    }
+
+    pub(super) fn message(&mut self, seq: Seq, payload: &[u8]) {
+        let id = self.id(seq);
+        sse::write_event(&mut self.bytes, Some(&id), payload);
+    }
+
+    pub(super) fn gap(&mut self, through: Seq) {
+        let text = format!("gap: events up to {} are no longer kept", self.id(through));
+        self.comment(&text);
+    }
+
+    pub(super) fn replay_end(&mut self, until: Seq) {
+        let text = format!("replay-end {}", self.id(until));
+        self.comment(&text);
+        self.milestones.replay = true;
+    }
+
+    pub(super) fn finish(self, sent: Seq, end: Option<BodyEnd>) -> Encoded {
+        Encoded { bytes: self.bytes.freeze(), sent, milestones: self.milestones, end }
+    }
+
+    fn id(&self, seq: Seq) -> String {
+        EventId { epoch: self.epoch, stream: self.stream, seq }.to_string()
+    }
+}

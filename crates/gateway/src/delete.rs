@@ -1,0 +1,56 @@
+//! DELETE: the client is done with its session (spec SES-9).
+
+use http::Response;
+use http::request::Parts;
+
+use crate::gateway::Gateway;
+use crate::handle::Delivered;
+use crate::headers::{self, HeaderError};
+use crate::principal::Principal;
+use crate::respond::{self, AnswerBody};
+
+/// Why a DELETE ended nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DeleteError {
+    /// Its header fields.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// A session that is not there, is over, or is another principal's (spec SES-7).
+    #[error("there is no such session")]
+    UnknownSession,
+}
+
+impl Gateway {
+    /// Answers a DELETE.
+    pub(crate) async fn delete(&self, parts: &Parts) -> Response<AnswerBody> {
+        match self.try_delete(parts).await {
+            Ok(()) => respond::deleted(),
+            Err(error) => respond::delete_failed(&error),
+        }
+    }
+
+    async fn try_delete(&self, parts: &Parts) -> Result<(), DeleteError> {
+        let headers = &parts.headers;
+        let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
+        let entry = self
+            .registry()
+            .find(presented, &Principal::of(headers))
+            .ok_or(DeleteError::UnknownSession)?;
+        headers::check_revision(headers, &entry.agreed)?;
+        // Unknown from here on, whatever becomes of this connection.
+        self.forget(&entry);
+        let acknowledged = headers::acknowledgements(headers);
+        // A task: the session ends even if this client does not wait for the answer.
+        let ending = tokio::spawn(async move {
+            if !acknowledged.is_empty() {
+                // If it is over already, the next one says so too.
+                let _either = entry.handle.acknowledge(acknowledged).await;
+            }
+            entry.handle.delete().await
+        });
+        match ending.await {
+            Ok(Delivered::Taken) => Ok(()),
+            Ok(Delivered::SessionOver) | Err(_) => Err(DeleteError::UnknownSession),
+        }
+    }
+}

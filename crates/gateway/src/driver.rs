@@ -1,0 +1,372 @@
+//! The driver: the async shell around one session's state machine (design section 4, "One
+//! decision").
+//!
+//! One task owns a [`Session`]. Inputs come from the HTTP face, the watchers of exchanges, and
+//! upstream; each goes into the state machine with `now`. What comes out is committed first, and
+//! only then carried out: an output that could not be committed is dropped whole.
+//!
+//! ```text
+//! inbox ────┐                    ┌─> commit ─> effects: answers, bodies, upstream, notes
+//! upstream ─┼─> Session::handle ─┤
+//! deadline ─┘                    └─> refused: undo (a token's owner won) or end the session
+//! ```
+//!
+//! **When the store fails.** The state machine is then ahead of the log, so nothing it says may be
+//! believed. A commit that certainly did nothing is tried again a few times; then the session ends:
+//! POSTs and GETs of the failed commit are answered `Overloaded` (nothing of them was admitted),
+//! everything else that waits `SessionOver`, streams end with the last chunk, the server is ended.
+
+mod clock;
+mod commit;
+mod effects;
+mod link;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use rejoin_core::effect::{Batch, Command, Output};
+use rejoin_core::id::{ConnectionId, Digest32};
+use rejoin_core::input::{Input, WireEvent};
+use rejoin_core::session::{Session, SessionStart, SessionView};
+use rejoin_store::{Fence, Store, Version};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep_until;
+
+pub use self::clock::Clock;
+use self::commit::Uncommitted;
+use self::link::Link;
+use crate::exchange::{Attached, Observed};
+use crate::handle::{Answer, DriverParts, Life, NoteSink, SessionTag};
+
+/// Inputs that share one commit, if all of them are there already.
+const INPUTS_PER_COMMIT: usize = 32;
+/// Payload bytes after which a commit does not wait for further inputs.
+const COMMIT_BYTES: usize = 256 * 1024;
+
+/// What a driver is sent.
+pub(crate) enum Mail {
+    /// A POST or GET, and who waits for its answer.
+    Ask(Input, ConnectionId, Waiting),
+    /// The handler of a POST or GET was dropped.
+    Gone(ConnectionId),
+    /// Something without an answer; told when it is done.
+    Tell(Input, oneshot::Sender<()>),
+    /// Something was seen on a connection.
+    Wire(ConnectionId, WireEvent),
+    /// Somebody wants to see the session.
+    View(oneshot::Sender<SessionView>),
+}
+
+/// A POST or GET that waits for its answer.
+pub(crate) struct Waiting {
+    pub(crate) reply: oneshot::Sender<Answer>,
+    pub(crate) observed: Option<Observed>,
+}
+
+/// One input with who is told when it is done.
+struct Work {
+    input: Input,
+    done: Option<oneshot::Sender<()>>,
+}
+
+/// What inputs caused, before it is committed.
+#[derive(Default)]
+struct Draft {
+    output: Output,
+    /// POSTs and GETs among the inputs.
+    asks: Vec<ConnectionId>,
+    done: Vec<oneshot::Sender<()>>,
+}
+
+/// Why a driver stops.
+enum Stop {
+    /// The state machine said so.
+    Ended,
+    /// Nobody can reach the session any more.
+    Forgotten,
+    /// A commit failed; these POSTs and GETs are not admitted.
+    StoreFailed(Vec<ConnectionId>),
+}
+
+struct Driver {
+    session: Session,
+    store: Arc<dyn Store>,
+    fence: Fence,
+    version: Version,
+    /// Weak: a session that nobody can reach ends.
+    inbox: mpsc::WeakSender<Mail>,
+    mail: mpsc::Receiver<Mail>,
+    work: VecDeque<Work>,
+    waiting: HashMap<ConnectionId, Waiting>,
+    attached: HashMap<ConnectionId, Attached>,
+    link: Link,
+    notes: Arc<dyn NoteSink>,
+    tag: SessionTag,
+    clock: Clock,
+    life: Arc<watch::Sender<Life>>,
+}
+
+/// Starts a driver, and the task that clears up after it however it ends.
+pub(crate) fn spawn(
+    start: SessionStart,
+    parts: DriverParts,
+    tag: SessionTag,
+    (inbox, mail): (mpsc::WeakSender<Mail>, mpsc::Receiver<Mail>),
+    life: watch::Sender<Life>,
+) {
+    let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
+    let limits = &start.settings.limits;
+    let link = Link::new(upstream, opened, initialize, tag.clone(), limits);
+    let key = start.session;
+    let life = Arc::new(life);
+    let driver = Driver {
+        session: Session::new(start, clock.now_ms()),
+        store: Arc::clone(&store),
+        fence,
+        version: parts.version,
+        inbox,
+        mail,
+        work: VecDeque::new(),
+        waiting: HashMap::new(),
+        attached: HashMap::new(),
+        link,
+        notes: parts.notes,
+        tag: tag.clone(),
+        clock,
+        life: Arc::clone(&life),
+    };
+    let driven = tokio::spawn(driver.run());
+    tokio::spawn(async move {
+        let driven = driven.await;
+        life.send_replace(Life::Over);
+        match driven {
+            Ok(link) => link.end().await,
+            Err(error) => tracing::error!(session = %tag, %error, "a session ended by a panic"),
+        }
+        remove(&*store, key, fence, &tag).await;
+        life.send_replace(Life::Gone);
+        tracing::debug!(session = %tag, "the session is gone");
+    });
+}
+
+async fn remove(store: &dyn Store, key: Digest32, fence: Fence, tag: &SessionTag) {
+    if let Err(error) = store.remove(key, fence).await {
+        tracing::warn!(session = %tag, %error, "the log of an ended session was not removed");
+    }
+}
+
+impl Driver {
+    /// Drives the session to its end; returns the upstream session, which is still to be ended.
+    async fn run(mut self) -> Link {
+        tracing::debug!(session = %self.tag, "the session's driver runs");
+        let stop = loop {
+            if let Err(stop) = self.turn().await {
+                break stop;
+            }
+        };
+        self.life.send_replace(Life::Over);
+        self.close(stop);
+        self.link
+    }
+
+    /// Waits for an input, then handles what is there, up to a bound, and commits it together.
+    async fn turn(&mut self) -> Result<(), Stop> {
+        let mut draft = Draft::default();
+        let mut next = match self.work.pop_front() {
+            Some(work) => Some(work),
+            None => self.wait().await?,
+        };
+        let mut budget = INPUTS_PER_COMMIT;
+        while let Some(work) = next {
+            let fresh = self.handle(work);
+            if fresh.output.batch.dedup.is_empty() {
+                draft.merge(fresh);
+            } else {
+                // A token's row can be refused, and its output is then dropped whole: it must be
+                // alone, and the state machine must hear of it before anything else.
+                self.settle(std::mem::take(&mut draft)).await?;
+                self.settle(fresh).await?;
+            }
+            budget -= 1;
+            let is_full = budget == 0 || draft.bytes() >= COMMIT_BYTES;
+            next = if is_full { None } else { self.ready_work() };
+        }
+        self.settle(draft).await
+    }
+
+    /// Waits for the next input, fairly; `None` if there was only something to look at.
+    async fn wait(&mut self) -> Result<Option<Work>, Stop> {
+        let now_ms = self.clock.now_ms();
+        let deadline_ms = self.session.poll_timeout();
+        let is_due = deadline_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        let deadline = deadline_ms.and_then(|at_ms| self.clock.instant(at_ms));
+        let due = async {
+            match deadline {
+                _ if is_due => {}
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            mail = self.mail.recv() => match mail {
+                Some(mail) => {
+                    self.open_mail(mail);
+                    Ok(self.work.pop_front())
+                }
+                None => Err(Stop::Forgotten),
+            },
+            event = self.link.next() => Ok(Some(Input::Upstream(event).into())),
+            () = due => Ok(Some(Input::Tick.into())),
+        }
+    }
+
+    /// The next input that is there already.
+    fn ready_work(&mut self) -> Option<Work> {
+        if self.work.is_empty() {
+            if let Some(event) = self.link.try_next() {
+                self.work.push_back(Input::Upstream(event).into());
+            }
+            if let Ok(mail) = self.mail.try_recv() {
+                self.open_mail(mail);
+            }
+        }
+        self.work.pop_front()
+    }
+
+    fn open_mail(&mut self, mail: Mail) {
+        match mail {
+            // A client that has left already: nothing is claimed for it (design section 4).
+            Mail::Ask(_, _, waiting) if waiting.reply.is_closed() => {}
+            Mail::Ask(input, connection, waiting) => {
+                // What left on other connections can decide about this one (row 4, a new GET).
+                self.note_progress();
+                self.waiting.insert(connection, waiting);
+                self.work.push_back(input.into());
+            }
+            Mail::Gone(connection) => {
+                self.waiting.remove(&connection);
+                self.work.push_back(Input::Gone(connection).into());
+            }
+            Mail::Tell(input, done) => self.work.push_back(Work { input, done: Some(done) }),
+            Mail::Wire(connection, event) => {
+                let is_over = matches!(
+                    event,
+                    WireEvent::FinalHanded | WireEvent::Lost { .. } | WireEvent::Ended { .. }
+                );
+                if is_over {
+                    self.attached.remove(&connection);
+                }
+                self.work.push_back(Input::Wire(connection, event).into());
+            }
+            // Whoever asked may have left.
+            Mail::View(reply) => drop(reply.send(self.session.view())),
+        }
+    }
+
+    fn note_progress(&mut self) {
+        for (&connection, attached) in &mut self.attached {
+            if let Some(sent) = attached.progress() {
+                let event = WireEvent::Progress { sent };
+                self.work.push_back(Input::Wire(connection, event).into());
+            }
+        }
+    }
+
+    fn handle(&mut self, work: Work) -> Draft {
+        let mut draft = Draft { done: work.done.into_iter().collect(), ..Draft::default() };
+        match &work.input {
+            Input::Post(post) => draft.asks.push(post.connection),
+            Input::Get(get) => draft.asks.push(get.connection),
+            _ => {}
+        }
+        let now_ms = self.clock.now_ms();
+        self.session.handle(work.input, now_ms, &mut draft.output);
+        draft
+    }
+
+    /// Commits a draft, then carries it out. A claim whose token has an owner is undone and decided
+    /// again, as often as a POST has requests.
+    async fn settle(&mut self, draft: Draft) -> Result<(), Stop> {
+        let Draft { mut output, asks, done } = draft;
+        let tries = self.session.start().settings.limits.batch_requests_max.saturating_add(1);
+        for _ in 0..tries {
+            match self.commit(output.batch).await {
+                Ok(()) => {
+                    let carried_out = self.carry_out(output.effects).await;
+                    // Whoever waited may have left.
+                    done.into_iter().for_each(|done| done.send(()).unwrap_or(()));
+                    return carried_out;
+                }
+                Err(Uncommitted::TokenTaken { call, record }) => {
+                    output = Output::default();
+                    let input = Input::TokenTaken { call, record: *record };
+                    self.session.handle(input, self.clock.now_ms(), &mut output);
+                }
+                Err(Uncommitted::Failed) => break,
+            }
+        }
+        Err(Stop::StoreFailed(asks))
+    }
+
+    /// Answers everything that waits, and ends every stream.
+    fn close(&mut self, stop: Stop) {
+        tracing::debug!(session = %self.tag, why = stop.name(), "the session is over");
+        let unadmitted = match stop {
+            Stop::StoreFailed(asks) => asks,
+            Stop::Ended | Stop::Forgotten => Vec::new(),
+        };
+        for (connection, waiting) in self.waiting.drain() {
+            let answer = if unadmitted.contains(&connection) {
+                Answer::Overloaded
+            } else {
+                Answer::SessionOver
+            };
+            drop(waiting.reply.send(answer));
+        }
+        for attached in self.attached.values() {
+            attached.command(Command::Finish { retry_ms: None });
+        }
+        // Mail that nobody will read: its senders see that by the drop of their replies.
+        self.mail.close();
+        while self.mail.try_recv().is_ok() {}
+    }
+}
+
+impl Stop {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Forgotten => "nobody can reach it",
+            Self::StoreFailed(_) => "its log could not be written",
+        }
+    }
+}
+
+impl From<Input> for Work {
+    fn from(input: Input) -> Self {
+        Self { input, done: None }
+    }
+}
+
+impl Draft {
+    /// Adds what a later input caused. A row that changed again replaces its older state.
+    fn merge(&mut self, later: Self) {
+        let Batch { events, dedup, calls, streams, evictions, durable } = later.output.batch;
+        let batch = &mut self.output.batch;
+        batch.calls.retain(|call| calls.iter().all(|newer| newer.id != call.id));
+        batch.streams.retain(|stream| streams.iter().all(|newer| newer.id != stream.id));
+        batch.events.extend(events);
+        batch.dedup.extend(dedup);
+        batch.calls.extend(calls);
+        batch.streams.extend(streams);
+        batch.evictions.extend(evictions);
+        batch.durable |= durable;
+        self.output.effects.extend(later.output.effects);
+        self.asks.extend(later.asks);
+        self.done.extend(later.done);
+    }
+
+    fn bytes(&self) -> usize {
+        self.output.batch.events.iter().map(|event| event.payload.len()).sum()
+    }
+}

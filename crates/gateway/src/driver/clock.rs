@@ -1,0 +1,36 @@
+//! The one clock of a process.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+/// Milliseconds since the Unix epoch that never go back: the system's time is read once, when the
+/// process starts, and a monotone clock counts on from there.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+    started_ms: u64,
+}
+
+impl Clock {
+    /// Starts the clock. A process makes one and copies it.
+    pub fn start() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), started_ms: millis(since_epoch) }
+    }
+
+    /// Now, in milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.started_ms.saturating_add(millis(self.started.elapsed()))
+    }
+
+    /// When this clock shows `at_ms`; `None` if that is beyond all time.
+    pub(super) fn instant(&self, at_ms: u64) -> Option<Instant> {
+        let after_start = Duration::from_millis(at_ms.saturating_sub(self.started_ms));
+        self.started.checked_add(after_start)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,252 @@
+//! The driver's end of an upstream session: commands in order, never blocking, and the server
+//! started again when the state machine asks for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rejoin_core::effect::ToUpstream;
+use rejoin_core::input::FromUpstream;
+use rejoin_core::limits::Limits;
+use rejoin_core::message::{self, Incoming, Kind};
+use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::handle::SessionTag;
+use crate::upstream::{CallId, Command, Event, OpenError, Opened, Upstream};
+
+/// JSON-RPC error code for an answer that cannot be read.
+const UNREADABLE_CODE: i64 = -32_603;
+/// Time the adapter gets beyond the graces of its child to say that a session has ended.
+const END_MARGIN: Duration = Duration::from_secs(2);
+
+/// See the module's documentation.
+pub(super) struct Link {
+    upstream: Arc<dyn Upstream>,
+    initialize: Bytes,
+    tag: SessionTag,
+    state: State,
+    /// Commands that the adapter had no room for, or that wait for the server to be opened.
+    backlog: VecDeque<Command>,
+    backlog_max: usize,
+    json_depth_max: usize,
+    /// What happened and was not taken yet.
+    ready: VecDeque<FromUpstream>,
+    end_max: Duration,
+}
+
+enum State {
+    Open {
+        commands: mpsc::Sender<Command>,
+        events: mpsc::Receiver<Event>,
+    },
+    /// One task; dropping the set ends it, and what it started.
+    Opening(JoinSet<Result<Opened, OpenError>>),
+    Closed,
+}
+
+impl Link {
+    pub(super) fn new(
+        upstream: Arc<dyn Upstream>,
+        opened: Opened,
+        initialize: Bytes,
+        tag: SessionTag,
+        limits: &Limits,
+    ) -> Self {
+        let graces_ms = limits.child_eof_grace_ms.saturating_add(limits.child_term_grace_ms);
+        Self {
+            upstream,
+            initialize,
+            tag,
+            state: State::Open { commands: opened.commands, events: opened.events },
+            backlog: VecDeque::new(),
+            backlog_max: limits.upstream_queue_max,
+            json_depth_max: limits.json_depth_max,
+            ready: VecDeque::new(),
+            end_max: Duration::from_millis(graces_ms) + END_MARGIN,
+        }
+    }
+
+    /// Sends something, or says that it was not sent.
+    pub(super) fn send(&mut self, message: ToUpstream) {
+        let command = match message {
+            ToUpstream::Call { call, message } => Command::Call { call, message },
+            ToUpstream::Cancel { call, message } => Command::Cancel { call, message },
+            ToUpstream::Send(message) => Command::Send { message },
+            ToUpstream::Reopen { restore } => return self.reopen(restore),
+            ToUpstream::Close => {
+                self.hang_up();
+                return;
+            }
+            other => return tracing::debug!(?other, "not a command of this version"),
+        };
+        let is_full = self.backlog.len() >= self.backlog_max;
+        if is_full || matches!(self.state, State::Closed) {
+            return self.refuse(&command);
+        }
+        self.backlog.push_back(command);
+        self.flush();
+    }
+
+    /// Waits for the next thing that happens. Cancel-safe.
+    pub(super) async fn next(&mut self) -> FromUpstream {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return event;
+            }
+            match &mut self.state {
+                State::Open { commands, events } => {
+                    let must_flush = !self.backlog.is_empty() && !commands.is_closed();
+                    let event = tokio::select! {
+                        event = events.recv() => Some(event),
+                        // The room is given back at once, for the flush to take.
+                        _room = commands.reserve(), if must_flush => None,
+                    };
+                    match event {
+                        Some(event) => self.take(event),
+                        None => self.flush(),
+                    }
+                }
+                State::Opening(opening) => match opening.join_next().await {
+                    Some(Ok(Ok(opened))) => self.opened(opened),
+                    Some(Ok(Err(error))) => self.not_opened(&error.to_string()),
+                    Some(Err(_)) | None => self.not_opened("starting it ended by a panic"),
+                },
+                State::Closed => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The next thing that happened already.
+    pub(super) fn try_next(&mut self) -> Option<FromUpstream> {
+        if self.ready.is_empty()
+            && let State::Open { events, .. } = &mut self.state
+        {
+            match events.try_recv() {
+                Ok(event) => self.take(Some(event)),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => self.take(None),
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// Ends the upstream session gracefully and waits until nothing of it remains, as long as the
+    /// adapter may take for that.
+    pub(super) async fn end(mut self) {
+        let Some(mut events) = self.hang_up() else { return };
+        // The adapter may wait for room for its events, so they are taken until it is done.
+        let ended = timeout(self.end_max, async { while events.recv().await.is_some() {} });
+        if ended.await.is_err() {
+            tracing::info!(session = %self.tag, "the server did not end in time");
+        }
+    }
+
+    /// Ends the session; its last events can still be taken from the receiver.
+    fn hang_up(&mut self) -> Option<mpsc::Receiver<Event>> {
+        self.backlog.clear();
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open { commands, events } => {
+                // No room: dropping the sender says the same.
+                let _said = commands.try_send(Command::End).is_ok();
+                Some(events)
+            }
+            State::Opening(_) | State::Closed => None,
+        }
+    }
+
+    fn reopen(&mut self, restore: Vec<Bytes>) {
+        self.hang_up();
+        self.backlog.extend(restore.into_iter().map(|message| Command::Send { message }));
+        let (upstream, initialize) = (Arc::clone(&self.upstream), self.initialize.clone());
+        let mut opening = JoinSet::new();
+        opening.spawn(async move { upstream.open(initialize).await });
+        self.state = State::Opening(opening);
+    }
+
+    fn opened(&mut self, opened: Opened) {
+        let answer = message::parse(opened.answer, self.json_depth_max);
+        if !matches!(answer, Ok(Incoming::One(answer)) if answer.kind() == Kind::Response) {
+            return self.not_opened("it refused initialize");
+        }
+        tracing::info!(session = %self.tag, "the server was started again");
+        self.state = State::Open { commands: opened.commands, events: opened.events };
+        self.ready.push_back(FromUpstream::Reopened);
+        self.flush();
+    }
+
+    fn not_opened(&mut self, why: &str) {
+        let upstream = self.upstream.name();
+        tracing::warn!(session = %self.tag, upstream, why, "the server could not be started again");
+        self.closed();
+    }
+
+    fn flush(&mut self) {
+        let State::Open { commands, .. } = &self.state else { return };
+        while !self.backlog.is_empty() {
+            let Ok(permit) = commands.try_reserve() else { return };
+            let Some(command) = self.backlog.pop_front() else { return };
+            permit.send(command);
+        }
+    }
+
+    /// `None`: the adapter ended without a word.
+    fn take(&mut self, event: Option<Event>) {
+        match event {
+            Some(Event::Sent { call }) => self.ready.push_back(FromUpstream::Sent(call)),
+            Some(Event::NotSent { call, reason }) => {
+                tracing::debug!(session = %self.tag, %call, %reason, "a call was not sent");
+                self.ready.push_back(FromUpstream::NotSent(call));
+            }
+            Some(Event::Message { call, message }) => self.read(call, message),
+            Some(Event::Closed { reason }) => {
+                let upstream = self.upstream.name();
+                tracing::info!(session = %self.tag, upstream, %reason, "the server is gone");
+                self.closed();
+            }
+            None => self.closed(),
+        }
+    }
+
+    /// What waits was provably not sent. Then the end, once.
+    fn closed(&mut self) {
+        self.state = State::Closed;
+        for command in std::mem::take(&mut self.backlog) {
+            self.refuse(&command);
+        }
+        self.ready.push_back(FromUpstream::Closed);
+    }
+
+    fn refuse(&mut self, command: &Command) {
+        match command {
+            Command::Call { call, .. } => self.ready.push_back(FromUpstream::NotSent(*call)),
+            _ => tracing::debug!(session = %self.tag, "a message to the server was dropped"),
+        }
+    }
+
+    fn read(&mut self, call: Option<CallId>, bytes: Bytes) {
+        let mut push = |message| self.ready.push_back(FromUpstream::Message { call, message });
+        match message::parse(bytes, self.json_depth_max) {
+            Ok(Incoming::One(message)) => push(message),
+            Ok(Incoming::Batch(messages)) => messages.into_iter().for_each(push),
+            Err(error) => {
+                tracing::debug!(session = %self.tag, %error, "unreadable message of the server");
+                if let Some(call) = call {
+                    self.read_unreadable(call);
+                }
+            }
+        }
+    }
+
+    /// The answer to a call cannot be read: its client is told so, rather than left waiting.
+    fn read_unreadable(&mut self, call: CallId) {
+        let id = call.to_string();
+        let text = "The server answered, but its answer cannot be read. The call may have run.";
+        let body = message::error_response(Some(id.as_bytes()), UNREADABLE_CODE, text, None);
+        if let Ok(Incoming::One(message)) = message::parse(body, self.json_depth_max) {
+            self.ready.push_back(FromUpstream::Message { call: Some(call), message });
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The gateway as a whole: what its parts share, and its life from start to drain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use rejoin_core::id::EventId;
+use rejoin_core::settings::Settings;
+use rejoin_store::Store;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::config::GatewayConfig;
+use crate::handle::{Clock, ConnectionIds, NoteSink};
+use crate::headers::Allowed;
+use crate::metrics::{CountedStore, Metrics};
+use crate::registry::{Entry, Registry};
+pub use crate::respond::AnswerBody;
+use crate::respond::Manner;
+use crate::telemetry::Telemetry;
+use crate::upstream::Upstream;
+
+/// Pause between two rounds of housekeeping.
+const HOUSEKEEPING: Duration = Duration::from_secs(30);
+/// Tokens whose time has come that one step of housekeeping works off.
+const EXPIRED_ROWS_MAX: usize = 1_000;
+/// Time that sessions get, beyond the graces of their servers, to be gone.
+const END_MARGIN: Duration = Duration::from_secs(3);
+
+/// Why a gateway cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// The endpoint's path cannot be one.
+    #[error("the endpoint {path:?} must start with a slash and not end with one, for example /mcp")]
+    BadPath {
+        /// The path.
+        path: String,
+    },
+    /// The system has no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    NoRandomness(getrandom::Error),
+}
+
+/// How far a gateway's life went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// It takes sessions and calls.
+    Serving,
+    /// No new sessions and calls; running calls may finish, and streams be resumed.
+    Draining,
+    /// Streams end.
+    Stopping,
+}
+
+/// An HTTP gateway in front of one MCP server. Clones are the same gateway.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: GatewayConfig,
+    allowed: Allowed,
+    registry: Registry,
+    store: Arc<CountedStore>,
+    metrics: Arc<Metrics>,
+    notes: Arc<Telemetry>,
+    connections: ConnectionIds,
+    clock: Clock,
+    /// Another one for each life of the ledger: what a client remembers of an older life is void.
+    ledger_epoch: u64,
+    stage: watch::Sender<Stage>,
+}
+
+impl Gateway {
+    /// A gateway that takes requests at once.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
+        let path = &config.path;
+        if !path.starts_with('/') || path.ends_with('/') {
+            return Err(GatewayError::BadPath { path: path.clone() });
+        }
+        let metrics = Arc::new(Metrics::new());
+        // 32 bits: exact in every client's numbers.
+        let ledger_epoch = getrandom::u32().map_err(GatewayError::NoRandomness)?;
+        let (stage, _) = watch::channel(Stage::Serving);
+        let shared = Shared {
+            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
+            registry: Registry::new(config.settings.limits.sessions_max),
+            store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
+            notes: Arc::new(Telemetry::new(Arc::clone(&metrics))),
+            metrics,
+            connections: ConnectionIds::default(),
+            clock: Clock::start(),
+            ledger_epoch: ledger_epoch.into(),
+            stage,
+            config,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Works until the gateway stops: forgets sessions that are over, and tokens whose time has
+    /// come. To be run as a task beside the listener.
+    pub async fn maintain(&self) {
+        let rounds = async {
+            loop {
+                sleep(HOUSEKEEPING).await;
+                self.shared.registry.sweep();
+                self.expire().await;
+            }
+        };
+        tokio::select! {
+            () = rounds => {}
+            () = self.stopping() => {}
+        }
+    }
+
+    async fn expire(&self) {
+        loop {
+            let now_ms = self.shared.clock.now_ms();
+            match self.shared.store.expire(now_ms, EXPIRED_ROWS_MAX).await {
+                Ok(expired) if expired.more => tokio::task::yield_now().await,
+                Ok(_) => return,
+                Err(error) => return tracing::warn!(%error, "expired tokens were not forgotten"),
+            }
+        }
+    }
+
+    /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
+    /// calls have `drain_ms` to finish, and can be resumed meanwhile. Then every stream ends with
+    /// `retry:`, and every session and its server.
+    pub async fn drain(&self) {
+        let limits = &self.settings().limits;
+        self.shared.stage.send_replace(Stage::Draining);
+        let idle = timeout(Duration::from_millis(limits.drain_ms), self.shared.store.idle());
+        if idle.await.is_err() {
+            let drain_ms = limits.drain_ms;
+            tracing::warn!(drain_ms, "calls still run: they are cancelled");
+        }
+        self.shared.stage.send_replace(Stage::Stopping);
+        let retry_ms = limits.retry_ms;
+        let mut ending = JoinSet::new();
+        for entry in self.shared.registry.all() {
+            ending.spawn(async move {
+                // Over already is as good as told.
+                let _told = entry.handle.drain(retry_ms).await;
+                let _ended = entry.handle.delete().await;
+                entry.handle.gone().await;
+            });
+        }
+        let graces_ms = limits.child_eof_grace_ms.saturating_add(limits.child_term_grace_ms);
+        let ended = timeout(Duration::from_millis(graces_ms) + END_MARGIN, async {
+            while ending.join_next().await.is_some() {}
+        });
+        if ended.await.is_err() {
+            tracing::warn!(sessions = ending.len(), "sessions did not end in time");
+        }
+        self.shared.registry.sweep();
+    }
+
+    /// Waits until [`drain`](Self::drain) ends the streams: the moment to stop listening.
+    pub async fn stopping(&self) {
+        let mut stage = self.shared.stage.subscribe();
+        // The sender lives as long as this gateway.
+        let _stopping = stage.wait_for(|stage| *stage == Stage::Stopping).await.is_ok();
+    }
+
+    /// True once no new session or call is taken.
+    pub fn is_draining(&self) -> bool {
+        *self.shared.stage.borrow() != Stage::Serving
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.shared.stage.borrow() == Stage::Stopping
+    }
+
+    pub(crate) fn settings(&self) -> &Arc<Settings> {
+        &self.shared.config.settings
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.shared.config.path
+    }
+
+    pub(crate) fn allowed(&self) -> &Allowed {
+        &self.shared.allowed
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        self.shared.store.clone()
+    }
+
+    pub(crate) fn upstream(&self) -> &Arc<dyn Upstream> {
+        &self.shared.config.upstream
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub(crate) fn notes(&self) -> Arc<dyn NoteSink> {
+        self.shared.notes.clone()
+    }
+
+    pub(crate) fn connections(&self) -> ConnectionIds {
+        self.shared.connections.clone()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    pub(crate) fn ledger_epoch(&self) -> u64 {
+        self.shared.ledger_epoch
+    }
+
+    pub(crate) fn manner(&self, headers: &HeaderMap) -> Manner {
+        Manner::of(headers, &self.shared.config)
+    }
+
+    /// Counts the events that a GET resumed at `after` sends again.
+    pub(crate) fn count_replay(&self, entry: &Entry, after: EventId, until: EventId) {
+        let (stream, store) = (after.stream, &self.shared.store);
+        let replayed = store.unconfirmed(&entry.key, stream, after.seq, until.seq);
+        self.shared.metrics.events_replayed.inc_by(replayed);
+    }
+}

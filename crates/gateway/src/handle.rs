@@ -1,0 +1,322 @@
+//! A session as the HTTP face sees it: ask, and get exactly one answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use rejoin_core::effect::Note;
+use rejoin_core::id::{CallId, ConnectionId, Digest32, EventId};
+use rejoin_core::input::{Get, GetCursor, Input, Post, Request};
+use rejoin_core::message::Message;
+use rejoin_core::rejection::Rejection;
+use rejoin_core::session::{SessionStart, SessionView};
+use rejoin_store::{Fence, Store, Version};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use crate::body::StreamBody;
+pub use crate::driver::Clock;
+use crate::driver::{self, Mail, Waiting};
+use crate::exchange::Observed;
+use crate::tap::Wire;
+use crate::upstream::{Opened, Upstream};
+
+/// Inputs that wait for a session's driver. A POST or GET beyond is answered `Overloaded`.
+const INBOX_MAX: usize = 256;
+
+/// What logs and metrics call a session: 8 characters of its id's hash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionTag(Arc<str>);
+
+impl SessionTag {
+    /// The tag of a session, by the SHA-256 of its id.
+    pub fn new(session: &Digest32) -> Self {
+        Self(session[..4].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+    }
+
+    /// The 8 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Takes what sessions decide, for the log and the metrics. Called in the driver's task, after
+/// what is noted is durable: it must not block.
+pub trait NoteSink: Send + Sync + 'static {
+    /// Something was decided, or moved.
+    fn note(&self, session: &SessionTag, note: &Note);
+}
+
+/// Numbers the exchanges of a process. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionIds(Arc<AtomicU64>);
+
+impl ConnectionIds {
+    /// A number that was not given out before.
+    pub fn next(&self) -> ConnectionId {
+        ConnectionId(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// What a session's driver works with.
+pub struct DriverParts {
+    /// Where the session's log and ledger are.
+    pub store: Arc<dyn Store>,
+    /// The right to write to them, from [`Store::create`].
+    pub fence: Fence,
+    /// The version to commit at, from the same.
+    pub version: Version,
+    /// Where the session's server comes from, should it have to be started again.
+    pub upstream: Arc<dyn Upstream>,
+    /// The server as it was opened with `initialize`.
+    pub opened: Opened,
+    /// The `initialize` message to open it with again.
+    pub initialize: Bytes,
+    /// Where decisions are logged and counted.
+    pub notes: Arc<dyn NoteSink>,
+    /// Numbers of exchanges; the same for all sessions of a process.
+    pub connections: ConnectionIds,
+    /// The clock; the same for all sessions of a process.
+    pub clock: Clock,
+}
+
+/// A POST that holds requests.
+pub struct PostRequest {
+    /// The connection it came on; `None` if no socket can be seen (a layer, HTTP/2).
+    pub wire: Option<Wire>,
+    /// Its requests, with their tokens and what the store knows of these.
+    pub requests: Vec<Request>,
+    /// True if the body was an array (revision 2025-03-26).
+    pub batch: bool,
+    /// SHA-256 of the whole body.
+    pub body: Digest32,
+}
+
+/// What a POST or GET is answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// 200 with an event stream.
+    Stream {
+        /// The body.
+        body: StreamBody,
+        /// The high-water mark of its replay (`Mcp-Replay-Until`).
+        replay_until: Option<EventId>,
+    },
+    /// 200 with one JSON body.
+    Json(Bytes),
+    /// The POST is refused.
+    Refused {
+        /// One for each request.
+        rejections: Vec<Rejection>,
+        /// True if the answer is an array, as the POST was.
+        batch: bool,
+    },
+    /// 405: there is nothing to resume.
+    NotResumable,
+    /// 404: the session is over.
+    SessionOver,
+    /// 503: nothing was admitted, and it is safe to send the same again.
+    Overloaded,
+}
+
+/// What became of a message that needs no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// The session took it, and what follows from it is durable.
+    Taken,
+    /// 404: the session is over.
+    SessionOver,
+}
+
+/// Sends inputs to one session's driver. Clones are cheap. The session ends when the last one is
+/// dropped and no stream is attached.
+#[derive(Clone)]
+pub struct SessionHandle {
+    inbox: mpsc::Sender<Mail>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tag: SessionTag,
+    connections: ConnectionIds,
+    life: watch::Receiver<Life>,
+}
+
+/// How far a session's life went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Life {
+    /// It takes inputs.
+    Running,
+    /// It takes no more.
+    Over,
+    /// Nothing of it is left: no server, no log.
+    Gone,
+}
+
+impl fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SessionHandle").field(&self.shared.tag).finish()
+    }
+}
+
+impl SessionHandle {
+    /// Starts the driver of a new session. Must be called inside a tokio runtime.
+    pub fn spawn(start: SessionStart, parts: DriverParts) -> Self {
+        let (inbox, mail) = mpsc::channel(INBOX_MAX);
+        let (living, life) = watch::channel(Life::Running);
+        let tag = SessionTag::new(&start.session);
+        let connections = parts.connections.clone();
+        driver::spawn(start, parts, tag.clone(), (inbox.downgrade(), mail), living);
+        Self { inbox, shared: Arc::new(Shared { tag, connections, life }) }
+    }
+
+    /// What logs call the session.
+    pub fn tag(&self) -> &SessionTag {
+        &self.shared.tag
+    }
+
+    /// A POST with requests. Whoever drops the future withdraws it, if it was not answered yet.
+    pub async fn post(&self, post: PostRequest) -> Answer {
+        let PostRequest { wire, requests, batch, body } = post;
+        let connection = self.shared.connections.next();
+        let observed = wire.is_some();
+        let post = Post { connection, observed, requests, batch, body };
+        self.ask(Input::Post(post), connection, wire).await
+    }
+
+    /// A GET. Whoever drops the future withdraws it.
+    pub async fn get(&self, cursor: GetCursor, wire: Option<Wire>) -> Answer {
+        let connection = self.shared.connections.next();
+        let get = Get { connection, observed: wire.is_some(), cursor };
+        self.ask(Input::Get(get), connection, wire).await
+    }
+
+    /// A client notification.
+    pub async fn notify(&self, message: Message) -> Delivered {
+        self.tell(Input::Notify(message)).await
+    }
+
+    /// A client's response to a server request.
+    pub async fn respond(&self, message: Message) -> Delivered {
+        self.tell(Input::Respond(message)).await
+    }
+
+    /// `Mcp-Stream-Ack`.
+    pub async fn acknowledge(&self, ids: Vec<EventId>) -> Delivered {
+        self.tell(Input::Acknowledge(ids)).await
+    }
+
+    /// DELETE. After `Taken` the session takes nothing more.
+    pub async fn delete(&self) -> Delivered {
+        self.tell(Input::Delete).await
+    }
+
+    /// An operator ends every refusal that a call causes.
+    pub async fn release(&self, call: CallId) -> Delivered {
+        self.tell(Input::Release(call)).await
+    }
+
+    /// The gateway is about to stop: streams end, telling clients to come back after `retry_ms`.
+    pub async fn drain(&self, retry_ms: u64) -> Delivered {
+        self.tell(Input::Drain { retry_ms }).await
+    }
+
+    /// The session as it is now; `None` if it is over.
+    pub async fn view(&self) -> Option<SessionView> {
+        let (reply, view) = oneshot::channel();
+        self.inbox.send(Mail::View(reply)).await.ok()?;
+        view.await.ok()
+    }
+
+    /// True once the session takes nothing more: its id is unknown from now on.
+    pub fn is_over(&self) -> bool {
+        *self.shared.life.borrow() != Life::Running
+    }
+
+    /// Waits until the session is over.
+    pub async fn over(&self) {
+        self.reached(Life::Over).await;
+    }
+
+    /// Waits until nothing of the session is left: its server ended, its log was removed.
+    pub async fn gone(&self) {
+        self.reached(Life::Gone).await;
+    }
+
+    async fn reached(&self, stage: Life) {
+        let mut life = self.shared.life.clone();
+        // A sender that is gone means the same.
+        let _reached = life.wait_for(|life| *life >= stage).await.is_ok();
+    }
+
+    async fn ask(&self, input: Input, connection: ConnectionId, wire: Option<Wire>) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { reply, observed: wire.map(Observed::now) };
+        match self.inbox.try_send(Mail::Ask(input, connection, waiting)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Answer::Overloaded,
+            Err(TrySendError::Closed(_)) => return Answer::SessionOver,
+        }
+        let mut guard = GoneGuard { inbox: Some(self.inbox.clone()), connection };
+        let answer = answer.await.unwrap_or(Answer::SessionOver);
+        guard.inbox = None;
+        answer
+    }
+
+    async fn tell(&self, input: Input) -> Delivered {
+        let (done, taken) = oneshot::channel();
+        if self.inbox.send(Mail::Tell(input, done)).await.is_err() {
+            return Delivered::SessionOver;
+        }
+        match taken.await {
+            Ok(()) => Delivered::Taken,
+            Err(_) => Delivered::SessionOver,
+        }
+    }
+}
+
+/// Tells the driver that a client left before it was answered: HTTP servers drop the handler's
+/// future the moment they see that. Never blocks, and is never lost.
+struct GoneGuard {
+    /// `None` once answered.
+    inbox: Option<mpsc::Sender<Mail>>,
+    connection: ConnectionId,
+}
+
+impl Drop for GoneGuard {
+    fn drop(&mut self) {
+        let Some(inbox) = self.inbox.take() else { return };
+        if let Err(TrySendError::Full(mail)) = inbox.try_send(Mail::Gone(self.connection))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            // Fails only if the session is over.
+            runtime.spawn(async move { inbox.send(mail).await.is_ok() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rejoin_core::id::{SessionId, digest};
+
+    #[test]
+    fn a_tag_of_the_digest_is_the_tag_of_the_id() {
+        let id = SessionId::new("an-id");
+        assert_eq!(SessionTag::new(&digest(b"an-id")).as_str(), id.tag());
+    }
+
+    #[test]
+    fn clones_of_the_id_generator_never_repeat_a_number() {
+        let ids = ConnectionIds::default();
+        let other = ids.clone();
+        assert_ne!(ids.next(), other.next());
+    }
+}

@@ -1,0 +1,143 @@
+use super::*;
+use http::Uri;
+use http::header::{ACCEPT, HOST, ORIGIN};
+
+fn with(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(name.clone(), HeaderValue::from_static(value));
+    }
+    headers
+}
+
+fn post_with(accept: &'static str, content_type: &'static str) -> Result<(), HeaderError> {
+    check_post(&with(&[(ACCEPT, accept), (CONTENT_TYPE, content_type)]))
+}
+
+#[test]
+fn a_post_must_be_json_and_take_both_forms_of_answer() {
+    let both = "application/json, text/event-stream";
+    for content_type in ["application/json", "Application/JSON; charset=utf-8"] {
+        assert_eq!(post_with(both, content_type), Ok(()), "{content_type}");
+    }
+    for content_type in ["text/plain", "application/json-patch+json", ""] {
+        assert_eq!(post_with(both, content_type), Err(HeaderError::NotJson), "{content_type}");
+    }
+    for accept in ["*/*", "application/*, text/*", "text/event-stream;q=0.1,application/json"] {
+        assert_eq!(post_with(accept, JSON), Ok(()), "{accept}");
+    }
+    for accept in ["application/json", "text/event-stream", "text/*", "", "text/html"] {
+        let refused = Err(HeaderError::CannotAcceptBoth);
+        assert_eq!(post_with(accept, JSON), refused, "{accept}");
+    }
+}
+
+#[test]
+fn the_most_specific_range_of_accept_counts() {
+    let refused = Err(HeaderError::CannotAcceptStream);
+    let get = |accept| check_get(&with(&[(ACCEPT, accept)]));
+    assert_eq!(get("*/*, text/event-stream;q=0"), refused);
+    assert_eq!(get("text/*;q=0, text/event-stream"), Ok(()));
+    assert_eq!(get("*/*;q=0.0"), refused);
+    assert_eq!(check_get(&HeaderMap::new()), refused);
+    let two = with(&[(ACCEPT, "application/json"), (ACCEPT, "text/event-stream")]);
+    assert_eq!(check_get(&two), Ok(()));
+}
+
+#[test]
+fn only_loopback_and_allowed_hosts_are_let_in() {
+    let allowed = Allowed::new(&["gate.example".into(), "other.example:99".into()], &[]);
+    let check = |host| allowed.check(&Uri::from_static("/mcp"), &with(&[(HOST, host)]));
+    for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "[::1]:8080", "127.9.9.9"] {
+        assert_eq!(check(host), Ok(()), "{host}");
+    }
+    for host in ["gate.example", "Gate.Example:8443", "other.example:99"] {
+        assert_eq!(check(host), Ok(()), "{host}");
+    }
+    for host in ["evil.example", "localhost.evil.example", "other.example:98", "10.0.0.1"] {
+        assert_eq!(check(host), Err(HeaderError::ForeignHost), "{host}");
+    }
+    let none = allowed.check(&Uri::from_static("/mcp"), &HeaderMap::new());
+    assert_eq!(none, Err(HeaderError::BadHost));
+    let two = with(&[(HOST, "localhost"), (HOST, "evil.example")]);
+    assert_eq!(allowed.check(&Uri::from_static("/mcp"), &two), Err(HeaderError::BadHost));
+    let absolute = Uri::from_static("http://evil.example/mcp");
+    let local = with(&[(HOST, "localhost")]);
+    assert_eq!(allowed.check(&absolute, &local), Err(HeaderError::ForeignHost));
+}
+
+#[test]
+fn only_loopback_and_allowed_origins_are_let_in() {
+    let allowed = Allowed::new(&[], &["https://app.example".into()]);
+    let check = |origin| {
+        let headers = with(&[(HOST, "localhost"), (ORIGIN, origin)]);
+        allowed.check(&Uri::from_static("/mcp"), &headers)
+    };
+    let good =
+        ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5", "HTTPS://app.example"];
+    for origin in good {
+        assert_eq!(check(origin), Ok(()), "{origin}");
+    }
+    let bad =
+        ["null", "https://evil.example", "http://app.example", "file://localhost", "localhost"];
+    for origin in bad {
+        assert_eq!(check(origin), Err(HeaderError::ForeignOrigin), "{origin}");
+    }
+}
+
+#[test]
+fn a_session_accepts_its_own_and_every_guarded_revision() {
+    let agreed = Revision::new("2024-11-05");
+    let check = |date| check_revision(&with(&[(MCP_PROTOCOL_VERSION, date)]), &agreed);
+    for date in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        assert_eq!(check(date), Ok(()), "{date}");
+    }
+    for date in ["2026-07-28", "1.0", "", "2025-11-26"] {
+        assert_eq!(check(date), Err(HeaderError::UnsupportedRevision), "{date}");
+    }
+    assert_eq!(check_revision(&HeaderMap::new(), &agreed), Ok(()));
+}
+
+#[test]
+fn a_session_id_is_one_word_of_visible_ascii() {
+    assert_eq!(session_id(&HeaderMap::new()), Ok(None));
+    assert_eq!(session_id(&with(&[(MCP_SESSION_ID, "abc~1")])), Ok(Some("abc~1")));
+    for fields in [
+        &[(MCP_SESSION_ID, "a b")][..],
+        &[(MCP_SESSION_ID, "")],
+        &[(MCP_SESSION_ID, "a"), (MCP_SESSION_ID, "b")],
+    ] {
+        assert_eq!(session_id(&with(fields)), Err(HeaderError::BadSessionId), "{fields:?}");
+    }
+}
+
+#[test]
+fn acknowledgements_are_read_from_all_lines_and_garbage_is_ignored() {
+    let headers = with(&[
+        (MCP_STREAM_ACK, "000000a1-3-142, garbage,,000000a1-4-143"),
+        (MCP_STREAM_ACK, "000000a1-0-9"),
+    ]);
+    let ids: Vec<_> = acknowledgements(&headers).iter().map(ToString::to_string).collect();
+    assert_eq!(ids, ["000000a1-3-142", "000000a1-4-143", "000000a1-0-9"]);
+}
+
+#[test]
+fn a_cursor_is_an_event_id_or_malformed_or_none() {
+    let read = |id| cursor(&with(&[(LAST_EVENT_ID, id)]));
+    assert_eq!(cursor(&HeaderMap::new()), GetCursor::None);
+    assert_eq!(read(""), GetCursor::None);
+    assert_eq!(read("garbage"), GetCursor::Malformed);
+    assert!(matches!(read("000000a1-3-142"), GetCursor::At(_)));
+}
+
+#[test]
+fn an_idempotency_key_may_be_quoted() {
+    let read = |key| idempotency_key(&with(&[(IDEMPOTENCY_KEY, key)]));
+    assert_eq!(read("k1"), Ok(Some("k1".into())));
+    assert_eq!(read("\"k1\""), Ok(Some("k1".into())));
+    assert_eq!(idempotency_key(&HeaderMap::new()), Ok(None));
+    assert_eq!(read(""), Err(HeaderError::BadIdempotencyKey));
+    assert_eq!(read("\"\""), Err(HeaderError::BadIdempotencyKey));
+    let two = with(&[(IDEMPOTENCY_KEY, "a"), (IDEMPOTENCY_KEY, "a")]);
+    assert_eq!(idempotency_key(&two), Err(HeaderError::BadIdempotencyKey));
+}

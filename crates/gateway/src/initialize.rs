@@ -1,0 +1,237 @@
+//! `initialize`: caps first, then a server, then a session (design sections 2 and 3, spec SES-1).
+
+use http::Response;
+use rejoin_core::id::{Epoch, SessionId, digest};
+use rejoin_core::message::{Incoming, Kind, Message, parse};
+use rejoin_core::revision::Revision;
+use rejoin_core::session::SessionStart;
+use rejoin_core::token::{ATTEMPT_META, CONTINUITY_CAPABILITY, TOKEN_META};
+use rejoin_store::{CreateError, UsageError};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::gateway::Gateway;
+use crate::handle::{DriverParts, SessionHandle};
+use crate::principal::Principal;
+use crate::registry::{Entry, Place};
+use crate::respond::{self, AnswerBody};
+use crate::upstream::{OpenError, Opened};
+
+/// Random bytes of a session id; the specification asks for a secure one, we for 128 bits or more.
+const SESSION_ID_BYTES: usize = 32;
+/// The JSON-RPC id that a server sees on `initialize`.
+const MINTED_ID: &[u8] = b"0";
+
+/// Why no session was opened. Nothing of the attempt remains.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InitializeError {
+    /// The request names a live session.
+    #[error("this session is initialized already: leave Mcp-Session-Id out to start another one")]
+    AlreadyInitialized,
+    /// The gateway is about to stop.
+    #[error("Rejoin is about to stop")]
+    Draining,
+    /// The cap on sessions is reached.
+    #[error("all {sessions_max} sessions are in use: end one with DELETE, or raise sessions_max")]
+    TooManySessions {
+        /// The cap.
+        sessions_max: usize,
+    },
+    /// A byte quota is used up.
+    #[error("the log is full: wait until events expire, or raise the log bytes limits")]
+    LogFull,
+    /// The quotas could not be looked up.
+    #[error("the log cannot be reached")]
+    Usage(#[from] UsageError),
+    /// The session could not be stored.
+    #[error("the session could not be stored")]
+    Create(#[from] CreateError),
+    /// The server did not start or answer.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The server's answer is no response.
+    #[error("`{upstream}` did not answer initialize with a JSON-RPC response")]
+    BadAnswer {
+        /// The upstream's name.
+        upstream: String,
+    },
+    /// The system has no random bytes.
+    #[error("the system gives no random bytes for a session id")]
+    NoRandomness,
+}
+
+/// What is read of the server's answer.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Agreement {
+    protocol_version: Option<String>,
+}
+
+impl Gateway {
+    /// Opens a session. If the returned future is dropped, because the client left, so is the
+    /// server that was started.
+    pub(crate) async fn initialize(
+        &self,
+        message: &Message,
+        principal: Principal,
+    ) -> Result<Response<AnswerBody>, InitializeError> {
+        let opening = self.open_session(message, principal).await;
+        if let Err(error) = &opening {
+            self.metrics().sessions_refused.inc();
+            tracing::warn!(%error, "no session was opened");
+        }
+        opening
+    }
+
+    async fn open_session(
+        &self,
+        message: &Message,
+        principal: Principal,
+    ) -> Result<Response<AnswerBody>, InitializeError> {
+        if self.is_draining() {
+            return Err(InitializeError::Draining);
+        }
+        let limits = &self.settings().limits;
+        let sessions_max = limits.sessions_max;
+        let place =
+            self.registry().reserve().ok_or(InitializeError::TooManySessions { sessions_max })?;
+        self.check_quotas(&principal).await?;
+        let initialize = message.edit().id(MINTED_ID).finish();
+        let opened = self.upstream().open(initialize.clone()).await?;
+        let parsed = parse(opened.answer.clone(), limits.json_depth_max);
+        let Ok(Incoming::One(answer)) = parsed else { return Err(self.bad_answer()) };
+        let client_id = message.id().unwrap_or(MINTED_ID);
+        match answer.kind() {
+            Kind::Response => {}
+            // The server refuses: its client is told why, and there is no session.
+            Kind::ErrorResponse => {
+                return Ok(respond::initialized(answer.edit().id(client_id).finish(), None));
+            }
+            Kind::Request | Kind::Notification => return Err(self.bad_answer()),
+        }
+        let capability = self.capability().to_string();
+        let body = answer
+            .edit()
+            .id(client_id)
+            .experimental_capability(CONTINUITY_CAPABILITY, capability.as_bytes())
+            .finish();
+        let asked = message.param_str("protocolVersion");
+        let asked = Revision::new(asked.as_deref().unwrap_or(Revision::FIRST));
+        let opening = Opening { principal, place, opened, initialize, asked, answer };
+        let id = self.start_session(opening).await?;
+        Ok(respond::initialized(body, Some(&id)))
+    }
+
+    async fn check_quotas(&self, principal: &Principal) -> Result<(), InitializeError> {
+        let limits = &self.settings().limits;
+        let all = self.store().usage().await?;
+        let own = self.store().principal_usage(principal.key()).await?;
+        let is_full =
+            all.bytes >= limits.total_log_bytes_max || own.bytes >= limits.principal_log_bytes_max;
+        if is_full { Err(InitializeError::LogFull) } else { Ok(()) }
+    }
+
+    async fn start_session(&self, opening: Opening) -> Result<SessionId, InitializeError> {
+        let Opening { principal, place, opened, initialize, asked, answer } = opening;
+        let agreed = answer
+            .result()
+            .and_then(|result| serde_json::from_slice::<Agreement>(result).ok())
+            .and_then(|agreement| agreement.protocol_version);
+        let agreed = Revision::new(agreed.unwrap_or_else(|| Revision::FIRST.to_owned()));
+        let id = mint_session_id()?;
+        let key = digest(id.expose().as_bytes());
+        let created = self.store().create(key, principal.key()).await?;
+        let start = SessionStart {
+            session: key,
+            ledger_epoch: self.ledger_epoch(),
+            epoch: mint_epoch()?,
+            asked,
+            agreed: agreed.clone(),
+            settings: self.settings().clone(),
+        };
+        let parts = DriverParts {
+            store: self.store(),
+            fence: created.fence,
+            version: created.version,
+            upstream: self.upstream().clone(),
+            opened,
+            initialize,
+            notes: self.notes(),
+            connections: self.connections(),
+            clock: self.clock(),
+        };
+        // No await from here on: a client that leaves now finds a session that ends when idle.
+        let handle = SessionHandle::spawn(start, parts);
+        tracing::info!(
+            session = %handle.tag(),
+            revision = %agreed,
+            anonymous = principal.is_anonymous(),
+            "a session was opened"
+        );
+        self.registry().insert(Entry {
+            id: id.clone(),
+            key,
+            handle,
+            principal,
+            agreed,
+            _place: place,
+        });
+        Ok(id)
+    }
+
+    /// What an aware client reads in the answer to `initialize` (docs/protocol.md, section 1).
+    fn capability(&self) -> serde_json::Value {
+        let limits = &self.settings().limits;
+        json!({
+            "version": 1,
+            "resume": "GET",
+            "ack": "Mcp-Stream-Ack",
+            "token": TOKEN_META,
+            "attempt": ATTEMPT_META,
+            "epoch": self.ledger_epoch(),
+            "retentionMs": limits.retention_ms,
+            "tombstoneMs": limits.tombstone_ms,
+        })
+    }
+
+    fn bad_answer(&self) -> InitializeError {
+        InitializeError::BadAnswer { upstream: self.upstream().name().to_owned() }
+    }
+}
+
+/// A server that answered, and what its session will be made of.
+struct Opening {
+    principal: Principal,
+    place: Place,
+    opened: Opened,
+    initialize: bytes::Bytes,
+    asked: Revision,
+    answer: Message,
+}
+
+/// Visible ASCII (spec SES-3), from `SESSION_ID_BYTES` random bytes.
+fn mint_session_id() -> Result<SessionId, InitializeError> {
+    let mut random = [0; SESSION_ID_BYTES];
+    getrandom::fill(&mut random).map_err(|_| InitializeError::NoRandomness)?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(SessionId::new(text))
+}
+
+/// Makes the session's event ids unknown to every other session.
+fn mint_epoch() -> Result<Epoch, InitializeError> {
+    getrandom::u32().map(Epoch).map_err(|_| InitializeError::NoRandomness)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_ids_are_long_visible_and_never_the_same() -> Result<(), InitializeError> {
+        let (one, other) = (mint_session_id()?, mint_session_id()?);
+        assert_ne!(one, other);
+        assert_eq!(one.expose().len(), 2 * SESSION_ID_BYTES);
+        assert!(one.expose().bytes().all(|byte| byte.is_ascii_graphic()));
+        Ok(())
+    }
+}

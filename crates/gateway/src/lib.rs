@@ -1,0 +1,22 @@
+//! The HTTP gateway of Rejoin.
+mod admin;
+pub mod body;
+pub mod config;
+mod delete;
+mod driver;
+mod exchange;
+pub mod gateway;
+mod get;
+pub mod handle;
+mod headers;
+mod initialize;
+pub mod listen;
+mod metrics;
+mod post;
+mod principal;
+mod registry;
+mod respond;
+mod service;
+pub mod tap;
+mod telemetry;
+pub mod upstream;

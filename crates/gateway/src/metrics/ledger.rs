@@ -1,0 +1,349 @@
+//! Counts what is owed: a store that watches the commits passing through it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use rejoin_core::effect::{Batch, Event};
+use rejoin_core::id::{CallId, Seq, StreamId};
+use rejoin_core::stream::{Stream, StreamState};
+use rejoin_core::token::{DedupKey, DedupRecord};
+use rejoin_store::{
+    CommitError, CreateError, ExpireError, Expired, Fence, LoadError, Loaded, Opened, Page,
+    PrincipalKey, PrincipalUsage, ReadError, RemoveError, SessionKey, Store, StreamWatch,
+    TokenError, Usage, UsageError, Version,
+};
+use tokio::sync::watch;
+
+use super::{Metrics, State};
+
+/// Maps of sessions, so that commits rarely meet in one.
+const SHARDS: usize = 16;
+
+/// Streams of the sessions of one shard that are not settled.
+type Shard = HashMap<SessionKey, HashMap<StreamId, Unsettled>>;
+
+/// A store that hands everything on, and keeps the gauges of streams and owed events. Of an
+/// unsettled stream it remembers 8 bytes an event until the client confirms it.
+pub(crate) struct CountedStore {
+    inner: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Calls that run.
+    running: watch::Sender<usize>,
+}
+
+/// A stream whose answer may be missing at the client.
+#[derive(Debug)]
+struct Unsettled {
+    state: StreamState,
+    /// Events that the client has not confirmed, oldest first.
+    unconfirmed: VecDeque<Seq>,
+    /// Its calls that run.
+    running: BTreeSet<CallId>,
+}
+
+impl Unsettled {
+    fn new(state: StreamState) -> Self {
+        Self { state, unconfirmed: VecDeque::new(), running: BTreeSet::new() }
+    }
+
+    fn owed(&self) -> i64 {
+        let counts = matches!(self.state, StreamState::Owed | StreamState::Abandoned);
+        if counts { i64::try_from(self.unconfirmed.len()).unwrap_or(i64::MAX) } else { 0 }
+    }
+}
+
+/// The part of a batch that is counted.
+struct Change {
+    events: Vec<(StreamId, Seq)>,
+    streams: Vec<(StreamId, StreamState, Seq)>,
+    /// Calls with a stream, and whether they run.
+    calls: Vec<(CallId, StreamId, bool)>,
+}
+
+impl Change {
+    fn of(batch: &Batch) -> Self {
+        let of_calls = |stream: &&Stream| !stream.is_standalone();
+        let rows = batch.streams.iter().filter(of_calls);
+        let events = batch.events.iter().filter(|event| event.stream != StreamId::STANDALONE);
+        Self {
+            events: events.map(|event| (event.stream, event.seq)).collect(),
+            streams: rows.map(|row| (row.id, row.state, row.cursors.acked)).collect(),
+            calls: batch
+                .calls
+                .iter()
+                .filter_map(|call| Some((call.id, call.stream?, call.phase.is_in_flight())))
+                .collect(),
+        }
+    }
+}
+
+impl CountedStore {
+    pub(crate) fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { inner, metrics, shards, running: watch::Sender::new(0) }
+    }
+
+    /// Events after `after` up to `until` that the client of an unsettled stream has not confirmed.
+    pub(crate) fn unconfirmed(
+        &self,
+        session: &SessionKey,
+        stream: StreamId,
+        after: Seq,
+        until: Seq,
+    ) -> u64 {
+        let shard = self.shard(session);
+        let known = shard.get(session).and_then(|streams| streams.get(&stream));
+        let Some(known) = known else { return 0 };
+        let seqs = &known.unconfirmed;
+        let from = seqs.partition_point(|seq| *seq <= after);
+        let to = seqs.partition_point(|seq| *seq <= until);
+        to.saturating_sub(from) as u64
+    }
+
+    /// Waits until no call with a stream runs.
+    pub(crate) async fn idle(&self) {
+        // The sender lives as long as this store.
+        let _idle = self.running.subscribe().wait_for(|running| *running == 0).await.is_ok();
+    }
+
+    fn shard(&self, session: &SessionKey) -> MutexGuard<'_, Shard> {
+        let index = usize::from(session[0]) % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, session: SessionKey, change: Change) {
+        if change.events.is_empty() && change.streams.is_empty() && change.calls.is_empty() {
+            return;
+        }
+        let mut shard = self.shard(&session);
+        let streams = shard.entry(session).or_default();
+        for (stream, state, _) in &change.streams {
+            if is_unsettled(*state) && !streams.contains_key(stream) {
+                self.gauge(*state, 1);
+                streams.insert(*stream, Unsettled::new(*state));
+            }
+        }
+        for (stream, seq) in change.events {
+            if let Some(known) = streams.get_mut(&stream) {
+                let before = known.owed();
+                known.unconfirmed.push_back(seq);
+                self.metrics.events_owed.inc_by(known.owed() - before);
+            }
+        }
+        for (call, stream, runs) in change.calls {
+            let Some(known) = streams.get_mut(&stream) else { continue };
+            let before = known.running.len();
+            if runs {
+                known.running.insert(call)
+            } else {
+                known.running.remove(&call)
+            };
+            self.count_running(before, known.running.len());
+        }
+        for (stream, state, acked) in change.streams {
+            self.settle(streams, stream, state, acked);
+        }
+        if streams.is_empty() {
+            shard.remove(&session);
+        }
+    }
+
+    fn settle(
+        &self,
+        streams: &mut HashMap<StreamId, Unsettled>,
+        stream: StreamId,
+        state: StreamState,
+        acked: Seq,
+    ) {
+        let Some(known) = streams.get_mut(&stream) else { return };
+        let before = known.owed();
+        if !is_unsettled(state) {
+            self.gauge(known.state, -1);
+            self.metrics.events_owed.dec_by(before);
+            self.count_running(known.running.len(), 0);
+            streams.remove(&stream);
+            return;
+        }
+        if known.state != state {
+            self.gauge(known.state, -1);
+            self.gauge(state, 1);
+            known.state = state;
+        }
+        let confirmed = known.unconfirmed.partition_point(|seq| *seq <= acked);
+        known.unconfirmed.drain(..confirmed);
+        self.metrics.events_owed.inc_by(known.owed() - before);
+    }
+
+    fn forget(&self, session: &SessionKey) {
+        for known in self.shard(session).remove(session).unwrap_or_default().into_values() {
+            self.gauge(known.state, -1);
+            self.metrics.events_owed.dec_by(known.owed());
+            self.count_running(known.running.len(), 0);
+        }
+    }
+
+    fn count_running(&self, before: usize, after: usize) {
+        if before != after {
+            self.running.send_modify(|running| *running = *running + after - before);
+        }
+    }
+
+    fn gauge(&self, state: StreamState, change: i64) {
+        let label = State { state: state.name() };
+        self.metrics.streams.get_or_create(&label).inc_by(change);
+    }
+}
+
+/// False if nothing more is expected of a stream in this state.
+fn is_unsettled(state: StreamState) -> bool {
+    use StreamState as S;
+    matches!(state, S::Held | S::Live | S::Ending | S::Owed | S::Abandoned | S::Doubtful)
+}
+
+#[async_trait]
+impl Store for CountedStore {
+    async fn create(
+        &self,
+        session: SessionKey,
+        principal: PrincipalKey,
+    ) -> Result<Opened, CreateError> {
+        self.inner.create(session, principal).await
+    }
+
+    async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
+        self.inner.load(session).await
+    }
+
+    async fn commit(
+        &self,
+        session: SessionKey,
+        fence: Fence,
+        expected: Version,
+        batch: Batch,
+    ) -> Result<Version, CommitError> {
+        let change = Change::of(&batch);
+        let version = self.inner.commit(session, fence, expected, batch).await?;
+        self.apply(session, change);
+        Ok(version)
+    }
+
+    async fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Seq,
+        bytes_max: usize,
+    ) -> Result<Page, ReadError> {
+        self.inner.read(session, stream, after, bytes_max).await
+    }
+
+    async fn read_one(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+    ) -> Result<Option<Event>, ReadError> {
+        self.inner.read_one(session, stream, seq).await
+    }
+
+    async fn watch(&self, session: SessionKey, stream: StreamId) -> Result<StreamWatch, ReadError> {
+        self.inner.watch(session, stream).await
+    }
+
+    async fn token(&self, key: DedupKey) -> Result<Option<DedupRecord>, TokenError> {
+        self.inner.token(key).await
+    }
+
+    async fn remove(&self, session: SessionKey, fence: Fence) -> Result<(), RemoveError> {
+        self.inner.remove(session, fence).await?;
+        self.forget(&session);
+        Ok(())
+    }
+
+    async fn expire(&self, now_ms: u64, rows_max: usize) -> Result<Expired, ExpireError> {
+        self.inner.expire(now_ms, rows_max).await
+    }
+
+    async fn usage(&self) -> Result<Usage, UsageError> {
+        self.inner.usage().await
+    }
+
+    async fn principal_usage(&self, principal: PrincipalKey) -> Result<PrincipalUsage, UsageError> {
+        self.inner.principal_usage(principal).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rejoin_core::effect::EventKind;
+    use rejoin_core::limits::Limits;
+    use rejoin_store::{MemoryLimits, MemoryStore};
+
+    use super::*;
+
+    const SESSION: SessionKey = [7; 32];
+    const STREAM: StreamId = StreamId(1);
+
+    fn event(seq: u64, previous: u64) -> Event {
+        Event {
+            stream: STREAM,
+            seq: Seq(seq),
+            previous: Seq(previous),
+            kind: EventKind::Notification,
+            last: false,
+            payload: Bytes::from_static(b"{}"),
+        }
+    }
+
+    fn batch(state: StreamState, acked: u64, events: Vec<Event>) -> Batch {
+        let mut stream = Stream::new(STREAM, state, 0);
+        stream.cursors.produced = Seq(9);
+        stream.cursors.acked = Seq(acked);
+        Batch { events, streams: vec![stream], ..Batch::default() }
+    }
+
+    fn streams(metrics: &Metrics, state: &'static str) -> i64 {
+        metrics.streams.get_or_create(&State { state }).get()
+    }
+
+    #[tokio::test]
+    async fn owed_events_are_counted_from_the_loss_to_the_confirmation() {
+        let metrics = Arc::new(Metrics::new());
+        let inner = MemoryStore::new(MemoryLimits::from(&Limits::default())).unwrap();
+        let store = CountedStore::new(Arc::new(inner), Arc::clone(&metrics));
+        let opened = store.create(SESSION, [1; 32]).await.unwrap();
+        let (fence, mut version) = (opened.fence, opened.version);
+        let steps = [
+            (batch(StreamState::Live, 0, vec![event(1, 0), event(2, 1)]), 0),
+            (batch(StreamState::Owed, 0, vec![]), 2),
+            (batch(StreamState::Owed, 0, vec![event(3, 2)]), 3),
+            (batch(StreamState::Live, 1, vec![]), 0),
+            (batch(StreamState::Abandoned, 1, vec![]), 2),
+        ];
+        for (batch, owed) in steps {
+            version = store.commit(SESSION, fence, version, batch).await.unwrap();
+            assert_eq!(metrics.events_owed.get(), owed);
+        }
+        assert_eq!(store.unconfirmed(&SESSION, STREAM, Seq(2), Seq(3)), 1);
+        assert_eq!((streams(&metrics, "abandoned"), streams(&metrics, "live")), (1, 0));
+        let proved = batch(StreamState::Proved, 3, vec![]);
+        store.commit(SESSION, fence, version, proved).await.unwrap();
+        assert_eq!((metrics.events_owed.get(), streams(&metrics, "abandoned")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_removed_session_leaves_no_count() {
+        let metrics = Arc::new(Metrics::new());
+        let inner = MemoryStore::new(MemoryLimits::from(&Limits::default())).unwrap();
+        let store = CountedStore::new(Arc::new(inner), Arc::clone(&metrics));
+        let opened = store.create(SESSION, [1; 32]).await.unwrap();
+        let owed = batch(StreamState::Owed, 0, vec![event(1, 0)]);
+        store.commit(SESSION, opened.fence, opened.version, owed).await.unwrap();
+        assert_eq!((metrics.events_owed.get(), streams(&metrics, "owed")), (1, 1));
+        store.remove(SESSION, opened.fence).await.unwrap();
+        assert_eq!((metrics.events_owed.get(), streams(&metrics, "owed")), (0, 0));
+    }
+}

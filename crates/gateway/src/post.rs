@@ -1,0 +1,275 @@
+//! POST: from bytes to what a session is told (design section 5, spec POST-1 to POST-6).
+
+mod read;
+mod token;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use rejoin_core::id::digest;
+use rejoin_core::input;
+use rejoin_core::message::{Incoming, Kind, Message, ParseError, parse};
+use rejoin_core::revision::Revision;
+use rejoin_core::token::Token;
+use rejoin_store::TokenError;
+
+use crate::gateway::Gateway;
+use crate::handle::{Answer, Delivered, PostRequest};
+use crate::headers::{self, HeaderError};
+use crate::initialize::InitializeError;
+use crate::principal::Principal;
+use crate::registry::Entry;
+use crate::respond::{self, AnswerBody, Ids, Manner};
+use crate::tap::Wire;
+
+pub(crate) use read::BodyError;
+pub(crate) use token::DedupError;
+use token::{Holder, Scope};
+
+/// Key of the request member by which revisions without sessions are known (spec 3.2).
+const PROTOCOL_VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Why a POST was not given to its session. Nothing of it has had an effect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    /// Its header fields.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// Its body did not arrive.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// Its body is no JSON-RPC message.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// A dedup token that cannot be used.
+    #[error(transparent)]
+    Dedup(#[from] DedupError),
+    /// A session that is not there, is over, or is another principal's (spec SES-7).
+    #[error("there is no such session: send initialize without Mcp-Session-Id to start a new one")]
+    UnknownSession,
+    /// A request of a revision without sessions (spec 3.2).
+    #[error(
+        "this endpoint serves MCP revisions {} to {}: send initialize to start a session",
+        Revision::GUARDED[0], Revision::GUARDED[2]
+    )]
+    Stateless,
+    /// A batch outside revision 2025-03-26 (spec B-7).
+    #[error("this session agreed on a revision without batches: send one message for each POST")]
+    BatchNotAgreed,
+    /// A batch with too many messages.
+    #[error("the batch has {messages} messages, and may have {messages_max}: send less at once")]
+    BatchTooLarge {
+        /// How many it has.
+        messages: usize,
+        /// How many it may have.
+        messages_max: usize,
+    },
+    /// `initialize` in a batch (spec B-7).
+    #[error("initialize must not be part of a batch: send it alone")]
+    InitializeInBatch,
+    /// The session could not be opened.
+    #[error(transparent)]
+    Initialize(#[from] InitializeError),
+    /// The token could not be looked up.
+    #[error("the dedup token could not be looked up")]
+    Store(#[from] TokenError),
+    /// The gateway is about to stop.
+    #[error("Rejoin is about to stop")]
+    Draining,
+    /// The session has no room; nothing was admitted.
+    #[error("this session takes no more at the moment")]
+    Overloaded,
+}
+
+impl Gateway {
+    /// Answers a POST.
+    pub(crate) async fn post<B: Body<Data = Bytes>>(
+        &self,
+        request: Request<B>,
+    ) -> Response<AnswerBody> {
+        let (parts, body) = request.into_parts();
+        let manner = self.manner(&parts.headers);
+        let mut ids = Ids::None;
+        match self.try_post(&parts, body, manner, &mut ids).await {
+            Ok(response) => response,
+            Err(error) => respond::post_failed(&error, &ids, manner),
+        }
+    }
+
+    async fn try_post<B: Body<Data = Bytes>>(
+        &self,
+        parts: &Parts,
+        body: B,
+        manner: Manner,
+        ids: &mut Ids,
+    ) -> Result<Response<AnswerBody>, PostError> {
+        headers::check_post(&parts.headers)?;
+        let limits = &self.settings().limits;
+        let body = read::whole(body, &parts.headers, limits).await?;
+        let incoming =
+            parse(body.clone(), limits.json_depth_max).inspect_err(|_| *ids = Ids::guess(&body))?;
+        *ids = Ids::of(&incoming);
+        let presented = headers::session_id(&parts.headers)?;
+        let principal = Principal::of(&parts.headers);
+        let find = |id| self.registry().find(id, &principal).ok_or(PostError::UnknownSession);
+        if let Some(initialize) = alone(&incoming, "initialize") {
+            if let Some(id) = presented {
+                find(id)?;
+                return Err(InitializeError::AlreadyInitialized.into());
+            }
+            return Ok(self.initialize(initialize, principal).await?);
+        }
+        check_era(&parts.headers, &incoming, presented)?;
+        let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
+        headers::check_revision(&parts.headers, &entry.agreed)?;
+        let post = self.prepare(parts, &entry, incoming, &body).await?;
+        let acknowledged = headers::acknowledgements(&parts.headers);
+        if !acknowledged.is_empty() {
+            self.taken(&entry, entry.handle.acknowledge(acknowledged).await)?;
+        }
+        for message in post.others {
+            let delivered = match message.kind() {
+                Kind::Notification => entry.handle.notify(message).await,
+                _ => entry.handle.respond(message).await,
+            };
+            self.taken(&entry, delivered)?;
+        }
+        let Some(request) = post.request else { return Ok(respond::accepted()) };
+        match entry.handle.post(request).await {
+            Answer::Stream { body, replay_until } => {
+                Ok(respond::stream(body, replay_until, &entry.id))
+            }
+            Answer::Json(body) => Ok(respond::answered(body)),
+            Answer::Refused { rejections, batch } => {
+                Ok(respond::refused(&rejections, batch, manner))
+            }
+            Answer::Overloaded => Err(PostError::Overloaded),
+            // A POST is never answered that it cannot be resumed.
+            Answer::SessionOver | Answer::NotResumable => {
+                self.forget(&entry);
+                Err(PostError::UnknownSession)
+            }
+        }
+    }
+
+    fn taken(&self, entry: &Arc<Entry>, delivered: Delivered) -> Result<(), PostError> {
+        match delivered {
+            Delivered::Taken => Ok(()),
+            Delivered::SessionOver => {
+                self.forget(entry);
+                Err(PostError::UnknownSession)
+            }
+        }
+    }
+
+    /// Checks all that can be wrong, so that nothing of a POST that is refused has an effect.
+    async fn prepare(
+        &self,
+        parts: &Parts,
+        entry: &Arc<Entry>,
+        incoming: Incoming,
+        body: &Bytes,
+    ) -> Result<Prepared, PostError> {
+        let (messages, batch) = match incoming {
+            Incoming::One(message) => (vec![message], false),
+            Incoming::Batch(messages) => (messages, true),
+        };
+        if batch {
+            self.check_batch(entry, &messages)?;
+        }
+        let (requests, others): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(|message| message.kind() == Kind::Request);
+        if requests.is_empty() {
+            return Ok(Prepared { others, request: None });
+        }
+        if self.is_draining() {
+            return Err(PostError::Draining);
+        }
+        let header = headers::idempotency_key(&parts.headers)?;
+        if header.is_some() && requests.len() > 1 {
+            return Err(DedupError::HeaderOfBatch.into());
+        }
+        let scope = Scope { holder: holder(entry), upstream: self.upstream().name() };
+        let mut prepared = Vec::with_capacity(requests.len());
+        for message in requests {
+            let token = token::of(&message, header.as_deref(), scope)?;
+            prepared.push(self.look_up(message, token).await?);
+        }
+        let wire = parts.extensions.get::<Wire>().cloned();
+        let body = digest(body);
+        let request = Some(PostRequest { wire, requests: prepared, batch, body });
+        Ok(Prepared { others, request })
+    }
+
+    fn check_batch(&self, entry: &Entry, messages: &[Message]) -> Result<(), PostError> {
+        if !entry.agreed.batches() {
+            return Err(PostError::BatchNotAgreed);
+        }
+        let messages_max = self.settings().limits.batch_requests_max;
+        if messages.len() > messages_max {
+            return Err(PostError::BatchTooLarge { messages: messages.len(), messages_max });
+        }
+        let is_initialize = |message: &Message| message.method() == Some("initialize");
+        if messages.iter().any(is_initialize) {
+            return Err(PostError::InitializeInBatch);
+        }
+        Ok(())
+    }
+
+    async fn look_up(
+        &self,
+        message: Message,
+        token: Option<Token>,
+    ) -> Result<input::Request, PostError> {
+        let record = match token {
+            Some(token) => self.store().token(token.key).await?,
+            None => None,
+        };
+        Ok(input::Request { message, token, record })
+    }
+}
+
+/// A POST of which nothing can be refused any more before it reaches its session.
+struct Prepared {
+    /// Notifications and responses: they go first, for they may be what unblocks a call.
+    others: Vec<Message>,
+    request: Option<PostRequest>,
+}
+
+/// Tokens of anonymous callers count in their session only.
+fn holder(entry: &Entry) -> Holder {
+    if entry.principal.is_anonymous() {
+        Holder::Session(entry.key)
+    } else {
+        Holder::Principal(entry.principal.key())
+    }
+}
+
+/// The message, if it is a single request of this method.
+fn alone<'a>(incoming: &'a Incoming, method: &str) -> Option<&'a Message> {
+    match incoming {
+        Incoming::One(message) => Some(message)
+            .filter(|message| message.kind() == Kind::Request && message.method() == Some(method)),
+        Incoming::Batch(_) => None,
+    }
+}
+
+/// A client of both eras asks in the newer way first. Everything but its own error codes makes it
+/// fall back to `initialize` (spec 3.2).
+fn check_era(
+    headers: &http::HeaderMap,
+    incoming: &Incoming,
+    session: Option<&str>,
+) -> Result<(), PostError> {
+    let Incoming::One(message) = incoming else { return Ok(()) };
+    let inside = message.meta_str(PROTOCOL_VERSION_META).map(Revision::new);
+    let claimed = headers::revision(headers)?;
+    let is_stateless = |revision: &Revision| revision.is_stateless();
+    let newer = inside.as_ref().is_some_and(is_stateless)
+        || claimed.as_ref().is_some_and(is_stateless)
+        || session.is_none() && message.method() == Some("server/discover");
+    if newer { Err(PostError::Stateless) } else { Ok(()) }
+}

@@ -1,0 +1,121 @@
+//! The sessions of this gateway, by the id that clients present.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rejoin_core::id::SessionId;
+use rejoin_core::revision::Revision;
+use rejoin_store::SessionKey;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::handle::SessionHandle;
+use crate::principal::Principal;
+
+/// Maps of sessions, so that requests rarely meet in one.
+const SHARDS: usize = 16;
+
+/// A session that can be asked for.
+pub(crate) struct Entry {
+    /// Its id; a secret.
+    pub(crate) id: SessionId,
+    /// What the store knows it by.
+    pub(crate) key: SessionKey,
+    /// To its driver.
+    pub(crate) handle: SessionHandle,
+    /// Who opened it.
+    pub(crate) principal: Principal,
+    /// The revision it agreed on.
+    pub(crate) agreed: Revision,
+    /// Its place among all sessions.
+    pub(crate) _place: Place,
+}
+
+/// A place for one session, held from before its server is started until it is forgotten.
+pub(crate) struct Place {
+    _permit: OwnedSemaphorePermit,
+}
+
+type Shard = HashMap<SessionId, Arc<Entry>>;
+
+/// All sessions.
+pub(crate) struct Registry {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    places: Arc<Semaphore>,
+}
+
+impl Registry {
+    /// A registry for at most `sessions_max` sessions.
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            places: Arc::new(Semaphore::new(sessions_max.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    /// A place for one more session; `None`: there is none, even after those that are over were
+    /// removed.
+    pub(crate) fn reserve(&self) -> Option<Place> {
+        if self.places.available_permits() == 0 {
+            self.sweep();
+        }
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Place { _permit: permit })
+    }
+
+    /// Makes a session known.
+    pub(crate) fn insert(&self, entry: Entry) {
+        self.shard(&entry.id).insert(entry.id.clone(), Arc::new(entry));
+    }
+
+    /// The session with this id, if it is this principal's and not over. All others are equally
+    /// unknown.
+    pub(crate) fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
+        let id = SessionId::new(id);
+        let found = self.shard(&id).get(&id).cloned()?;
+        if found.handle.is_over() {
+            self.remove(&id);
+            return None;
+        }
+        found.principal.is(principal).then_some(found)
+    }
+
+    /// Forgets a session: its id is unknown from now on.
+    pub(crate) fn remove(&self, id: &SessionId) {
+        let removed = self.shard(id).remove(id);
+        drop(removed);
+    }
+
+    /// Removes the sessions that are over.
+    pub(crate) fn sweep(&self) {
+        for shard in &self.shards {
+            lock(shard).retain(|_, entry| !entry.handle.is_over());
+        }
+    }
+
+    /// All sessions.
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        self.shards
+            .iter()
+            .flat_map(|shard| lock(shard).values().cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// How many sessions are known.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    fn shard(&self, id: &SessionId) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(id);
+        // The remainder is less than the number of shards.
+        lock(&self.shards[(hash % SHARDS as u64) as usize])
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,168 @@
+//! One line in the log, and one count, for what sessions decide (design section 8). Never payloads,
+//! ids or tokens of clients: a session is its tag, streams and calls are Rejoin's own numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rejoin_core::effect::Note;
+use rejoin_core::id::{CallId, ConnectionId};
+use rejoin_core::rejection::Reason;
+use rejoin_core::stream::StreamState;
+
+use crate::handle::{NoteSink, SessionTag};
+use crate::metrics::{Decision, Eviction, Metrics};
+
+/// Writes notes to the log and to the metrics.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    metrics: Arc<Metrics>,
+}
+
+impl Telemetry {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
+    }
+}
+
+impl NoteSink for Telemetry {
+    fn note(&self, session: &SessionTag, note: &Note) {
+        match note {
+            Note::Decided { connection, row, verdict, reason, original, call } => {
+                let decided = Decided { row: *row, verdict, reason: *reason };
+                self.decided(session, *connection, decided, *original, *call);
+            }
+            Note::WaitEnded { connection, waited_ms } => {
+                let waited = Duration::from_millis(*waited_ms);
+                self.metrics.held_seconds.observe(waited.as_secs_f64());
+                tracing::info!(%session, %connection, waited_ms, "a wait ended");
+            }
+            Note::Executed(call) => {
+                self.metrics.executions.inc();
+                tracing::debug!(%session, %call, "a call goes to the server");
+            }
+            Note::RepeatPrevented(call) => {
+                self.metrics.repeats_prevented.inc();
+                tracing::info!(%session, %call, "a repeat does not run");
+            }
+            Note::StreamMoved { stream, from, to } => {
+                let (from, to_name) = (from.name(), to.name());
+                if is_loss(*to) {
+                    tracing::info!(%session, %stream, from, to = to_name, "a stream moved");
+                } else {
+                    tracing::debug!(%session, %stream, from, to = to_name, "a stream moved");
+                }
+            }
+            Note::CallMoved { call, to } => self.call_moved(session, *call, to),
+            Note::Evicted { stream, bytes, owed } => {
+                let label = Eviction { owed: if *owed { "true" } else { "false" } };
+                self.metrics.evictions.get_or_create(&label).inc();
+                self.metrics.evicted_bytes.get_or_create(&label).inc_by(*bytes);
+                if *owed {
+                    tracing::warn!(%session, %stream, bytes, "owed events were evicted");
+                } else {
+                    tracing::debug!(%session, %stream, bytes, "events were evicted");
+                }
+            }
+            Note::Ignored(what) => tracing::debug!(%session, what, "ignored"),
+            Note::UpstreamMoved(what) => {
+                if *what == "reopened" {
+                    self.metrics.upstream_restarts.inc();
+                }
+                tracing::info!(%session, what, "the session's server moved");
+            }
+            other => tracing::debug!(%session, ?other, "noted"),
+        }
+    }
+}
+
+/// What was decided, and why.
+struct Decided {
+    row: u8,
+    verdict: &'static str,
+    reason: Option<Reason>,
+}
+
+impl Telemetry {
+    fn decided(
+        &self,
+        session: &SessionTag,
+        connection: ConnectionId,
+        decided: Decided,
+        original: Option<CallId>,
+        call: Option<CallId>,
+    ) {
+        let Decided { row, verdict, reason } = decided;
+        let reason = reason.map(Reason::name);
+        let label = Decision { verdict, reason: reason.unwrap_or_default() };
+        self.metrics.posts.get_or_create(&label).inc();
+        let (call, original) = (call.map(CallId::get), original.map(CallId::get));
+        // A plain call is the rule; everything else is what an operator looks for.
+        if matches!(verdict, "claim" | "pass") {
+            tracing::debug!(%session, %connection, call, row, verdict, "decided");
+        } else {
+            tracing::info!(%session, %connection, call, original, row, verdict, reason, "decided");
+        }
+    }
+
+    fn call_moved(&self, session: &SessionTag, call: CallId, to: &'static str) {
+        if to == "unknown" {
+            self.metrics.unknown_outcomes.inc();
+            tracing::warn!(%session, %call, to, "nobody knows the outcome of a call");
+        } else {
+            tracing::debug!(%session, %call, to, "a call moved");
+        }
+    }
+}
+
+/// The states in which an answer may be missing at its client.
+fn is_loss(state: StreamState) -> bool {
+    matches!(state, StreamState::Owed | StreamState::Abandoned | StreamState::Doubtful)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(notes: &[Note]) -> Arc<Metrics> {
+        let metrics = Arc::new(Metrics::new());
+        let telemetry = Telemetry::new(Arc::clone(&metrics));
+        for note in notes {
+            telemetry.note(&SessionTag::new(&[0; 32]), note);
+        }
+        metrics
+    }
+
+    #[test]
+    fn notes_are_counted() {
+        let decided = Note::Decided {
+            connection: ConnectionId(1),
+            row: 9,
+            verdict: "reject",
+            reason: Some(Reason::RequestInFlight),
+            original: Some(CallId(1)),
+            call: None,
+        };
+        let evicted = Note::Evicted { stream: Default::default(), bytes: 7, owed: true };
+        let metrics = noted(&[
+            decided,
+            evicted,
+            Note::Executed(CallId(1)),
+            Note::RepeatPrevented(CallId(1)),
+            Note::CallMoved { call: CallId(1), to: "unknown" },
+            Note::CallMoved { call: CallId(2), to: "finished" },
+            Note::UpstreamMoved("closed"),
+            Note::UpstreamMoved("reopened"),
+        ]);
+        let refused = Decision { verdict: "reject", reason: "request_in_flight" };
+        assert_eq!(metrics.posts.get_or_create(&refused).get(), 1);
+        let owed = Eviction { owed: "true" };
+        assert_eq!(metrics.evicted_bytes.get_or_create(&owed).get(), 7);
+        let counts = [
+            metrics.executions.get(),
+            metrics.repeats_prevented.get(),
+            metrics.unknown_outcomes.get(),
+            metrics.upstream_restarts.get(),
+        ];
+        assert_eq!(counts, [1; 4]);
+    }
+}

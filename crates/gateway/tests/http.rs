@@ -1,0 +1,19 @@
+//! The HTTP face on real sockets: which request gets which status, and what has an effect.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+#[path = "http/support.rs"]
+mod support;
+
+#[path = "http/batch.rs"]
+mod batch;
+#[path = "http/form.rs"]
+mod form;
+#[path = "http/life.rs"]
+mod life;
+#[path = "http/refusal.rs"]
+mod refusal;
+#[path = "http/session.rs"]
+mod session;
+#[path = "http/token.rs"]
+mod token;

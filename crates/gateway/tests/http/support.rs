@@ -1,0 +1,308 @@
+//! A gateway on real sockets, in front of a server that lives in the test.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rejoin_core::limits::Limits;
+use rejoin_core::settings::Settings;
+use rejoin_gateway::config::GatewayConfig;
+use rejoin_gateway::gateway::Gateway;
+use rejoin_gateway::listen;
+use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Upstream};
+use rejoin_store::{MemoryLimits, MemoryStore};
+use rejoin_testkit::failure::Failure;
+use rejoin_testkit::raw::{Connection, Head, Request};
+use rejoin_testkit::session::{Identity, Session};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Messages in one queue of the server.
+const QUEUE: usize = 64;
+/// Time that connections get at the end of a test's gateway.
+const CONNECTIONS_END: Duration = Duration::from_secs(5);
+
+/// What the server does with `initialize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// Answers, with the revision it was asked for.
+    Agrees,
+    /// Answers with an error.
+    Refuses,
+    /// Has no child left to run it.
+    IsFull,
+    /// Ends before it answers.
+    Exits,
+    /// Does not answer.
+    Hangs,
+}
+
+/// A server in this process: it notes what it is sent, and answers every call but `hang`.
+pub(crate) struct FakeServer {
+    greeting: Greeting,
+    /// How many sessions were opened, or tried.
+    pub(crate) opened: AtomicUsize,
+    /// How many openings were given up by the gateway.
+    pub(crate) abandoned: Arc<AtomicUsize>,
+    /// How many sessions have ended.
+    pub(crate) ended: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<Value>>>,
+}
+
+/// Counts an opening that is dropped before it is done.
+struct Abandoned(Arc<AtomicUsize>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl FakeServer {
+    fn new(greeting: Greeting) -> Self {
+        Self {
+            greeting,
+            opened: AtomicUsize::new(0),
+            abandoned: Arc::default(),
+            ended: Arc::default(),
+            seen: Arc::default(),
+        }
+    }
+
+    /// The messages it was sent, of all sessions, `initialize` included.
+    pub(crate) fn seen(&self) -> Vec<Value> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// How often a tool ran.
+    pub(crate) fn runs(&self, tool: &str) -> usize {
+        self.seen().iter().filter(|message| message["params"]["name"] == tool).count()
+    }
+}
+
+#[async_trait]
+impl Upstream for FakeServer {
+    async fn open(&self, initialize: Bytes) -> Result<Opened, OpenError> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        let message: Value = serde_json::from_slice(&initialize).unwrap();
+        self.seen.lock().unwrap().push(message.clone());
+        let answer = match self.greeting {
+            Greeting::Agrees => json!({"jsonrpc": "2.0", "id": message["id"], "result": {
+                "protocolVersion": message["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "fake", "version": "1"},
+            }}),
+            Greeting::Refuses => json!({"jsonrpc": "2.0", "id": message["id"], "error": {
+                "code": -32602, "message": "I speak another revision",
+            }}),
+            Greeting::IsFull => return Err(OpenError::TooManyChildren { children_max: 3 }),
+            Greeting::Exits => {
+                let status = CloseReason::Exited { code: 7 };
+                return Err(OpenError::ExitedBeforeAnswer { upstream: "fake".into(), status });
+            }
+            Greeting::Hangs => {
+                let _counted = Abandoned(Arc::clone(&self.abandoned));
+                std::future::pending().await
+            }
+        };
+        let (commands, commanded) = mpsc::channel(QUEUE);
+        let (happened, events) = mpsc::channel(QUEUE);
+        let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
+        tokio::spawn(async move {
+            converse(commanded, &happened, &seen).await;
+            let closed = Event::Closed { reason: CloseReason::Ended };
+            let _driver_left = happened.send(closed).await.is_err();
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+        Ok(Opened { answer: answer.to_string().into(), commands, events })
+    }
+
+    fn name(&self) -> &str {
+        "fake"
+    }
+}
+
+async fn converse(
+    mut commanded: mpsc::Receiver<Command>,
+    happened: &mpsc::Sender<Event>,
+    seen: &Mutex<Vec<Value>>,
+) {
+    while let Some(command) = commanded.recv().await {
+        let (call, message) = match command {
+            Command::Call { call, message } => (Some(call), message),
+            Command::Cancel { message, .. } | Command::Send { message } => (None, message),
+            Command::End => return,
+        };
+        let message: Value = serde_json::from_slice(&message).unwrap();
+        seen.lock().unwrap().push(message.clone());
+        let Some(call) = call else { continue };
+        let mut events = vec![Event::Sent { call }];
+        if let Some(token) = message["params"]["_meta"].get("progressToken") {
+            let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": token, "progress": 1}});
+            events.push(Event::Message { call: None, message: progress.to_string().into() });
+        }
+        if message["params"]["name"] != "hang" {
+            let answer = json!({"jsonrpc": "2.0", "id": message["id"],
+                "result": {"echo": message["params"]["arguments"]}});
+            events.push(Event::Message { call: Some(call), message: answer.to_string().into() });
+        }
+        for event in events {
+            if happened.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A running gateway.
+pub(crate) struct Bench {
+    pub(crate) gateway: Gateway,
+    pub(crate) server: Arc<FakeServer>,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Bench {
+    pub(crate) async fn start() -> Result<Self, Failure> {
+        Self::start_with(Greeting::Agrees, |_| {}).await
+    }
+
+    pub(crate) async fn start_with(
+        greeting: Greeting,
+        set: impl FnOnce(&mut Limits),
+    ) -> Result<Self, Failure> {
+        let mut settings = Settings::default();
+        set(&mut settings.limits);
+        let limits = settings.limits.clone();
+        let store = MemoryStore::new(MemoryLimits::from(&limits))?;
+        let server = Arc::new(FakeServer::new(greeting));
+        let upstream: Arc<FakeServer> = Arc::clone(&server);
+        let config = GatewayConfig::new(Arc::new(settings), upstream, Arc::new(store));
+        let gateway = Gateway::new(config)?;
+        let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
+        let (admin_listener, admin) = listen::bind("127.0.0.1:0".parse()?).await?;
+        let (face, limits_of_admin) = (gateway.clone(), limits.clone());
+        let serving = tokio::spawn(async move {
+            let stopping = face.clone();
+            let handle = move |request| {
+                let gateway = face.clone();
+                async move { gateway.handle(request).await }
+            };
+            let stop = stopping.stopping();
+            listen::serve(listener, &limits, handle, stop, CONNECTIONS_END).await;
+        });
+        let operated = gateway.clone();
+        let administering = tokio::spawn(async move {
+            let admin = move |request| {
+                let gateway = operated.clone();
+                async move { gateway.admin(request).await }
+            };
+            let never = std::future::pending();
+            listen::serve(admin_listener, &limits_of_admin, admin, never, CONNECTIONS_END).await;
+        });
+        Ok(Self { gateway, server, address, admin, tasks: vec![serving, administering] })
+    }
+
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        Ok(Session::open(self.address).await?)
+    }
+
+    pub(crate) async fn session_as(&self, identity: Identity) -> Result<Session, Failure> {
+        Ok(Session::open_as(self.address, identity).await?)
+    }
+
+    /// Sends a request on a connection of its own.
+    pub(crate) async fn ask(&self, request: &Request) -> Result<Asked, Failure> {
+        ask(self.address, request).await
+    }
+
+    /// A POST without session, as a good client sends it.
+    pub(crate) fn post(&self, body: impl Into<Vec<u8>>) -> Request {
+        Request::new("POST", "/mcp")
+            .header("Host", &self.address.to_string())
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json, text/event-stream")
+            .body(body)
+    }
+
+    /// A request without body to the MCP address.
+    pub(crate) fn bare(&self, method: &str) -> Request {
+        Request::new(method, "/mcp")
+            .header("Host", &self.address.to_string())
+            .header("Accept", "text/event-stream")
+    }
+
+    /// The value of a metric, by its name with labels.
+    pub(crate) async fn metric(&self, name: &str) -> Result<Option<f64>, Failure> {
+        let request = Request::new("GET", "/metrics").header("Host", "localhost");
+        let page = String::from_utf8(ask(self.admin, &request).await?.body)?;
+        let values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(values.filter_map(|value| value.parse().ok()).next())
+    }
+}
+
+/// An answer, whole.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn status(&self) -> u16 {
+        self.head.status
+    }
+
+    /// The JSON body; `null` if it is none.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// Code and id of the JSON-RPC error in it.
+    pub(crate) fn error(&self) -> (i64, Value) {
+        let body = self.json();
+        (body["error"]["code"].as_i64().unwrap_or_default(), body["id"].clone())
+    }
+
+    /// All that a client can tell apart, but the date.
+    pub(crate) fn without_date(mut self) -> Self {
+        self.head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("date"));
+        self
+    }
+}
+
+/// Sends a request and reads the whole answer.
+pub(crate) async fn ask(address: SocketAddr, request: &Request) -> Result<Asked, Failure> {
+    let mut connection = Connection::open(address).await?;
+    connection.request(request).await?;
+    let head = connection.head().await?;
+    let body = connection.plain_body().await?;
+    Ok(Asked { head, body })
+}
+
+pub(crate) fn initialize(id: &Value, revision: &str) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
+        "protocolVersion": revision,
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }})
+    .to_string()
+}
+
+pub(crate) fn request(id: u64, method: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method})
+}
