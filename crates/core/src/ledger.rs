@@ -90,7 +90,7 @@ pub struct Call {
     /// When it was abandoned, cancelled or lost: the later of this and its end starts the
     /// `repeat_window`.
     pub lost_ms: Option<u64>,
-    /// True if it was collected by another POST, superseded, cancelled, or released by hand.
+    /// Why nobody waits for its own stream any more, if nobody does.
     pub settled_by: Option<Settled>,
 }
 
@@ -101,6 +101,8 @@ pub enum Settled {
     Superseded,
     /// An operator released it.
     ByHand,
+    /// Its claim was released: upstream never saw it, or refused it as malformed.
+    Freed,
 }
 
 impl Call {
@@ -129,7 +131,7 @@ impl Ledger {
     /// Adds a call; a token's newest call owns the token.
     pub fn insert(&mut self, call: Call) {
         self.last = self.last.max(call.id);
-        self.by_params.entry(call.params).or_default().push(call.id);
+        self.remember_params(call.params, call.id);
         if let Some(key) = call.token {
             self.by_token.insert(key, call.id);
         }
@@ -178,6 +180,14 @@ impl Ledger {
             if ids.is_empty() {
                 self.by_params.remove(&params);
             }
+        }
+    }
+
+    /// Finds a call by its params again.
+    pub fn remember_params(&mut self, params: Digest32, id: CallId) {
+        let ids = self.by_params.entry(params).or_default();
+        if let Err(at) = ids.binary_search(&id) {
+            ids.insert(at, id);
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Limits {
     pub server_request_max_ms: u64,
     /// An idle session's child is ended after this long.
     pub session_idle_ms: u64,
+    /// A session whose client sends nothing after `initialize` is ended after this long.
+    pub session_unused_ms: u64,
     /// `retry:` of an ordinary stream.
     pub retry_ms: u64,
     /// `retry:` of a fenced connection.
@@ -91,6 +93,14 @@ pub struct Limits {
     pub memory_log_bytes_max: u64,
     /// One request body.
     pub body_bytes_max: usize,
+    /// Request bodies in memory in all, but for the first `connection_buffer_bytes_max` of each:
+    /// small requests get through whatever large ones do.
+    pub request_bodies_bytes_max: usize,
+    /// A message that is kept as long as its session, to start the server again: `initialize`,
+    /// `notifications/initialized`, log level, subscriptions.
+    pub kept_message_bytes_max: usize,
+    /// A JSON-RPC id, progress token, method or tool name of a request: all are kept with the call.
+    pub name_bytes_max: usize,
     /// One line of a stdio server.
     pub line_bytes_max: usize,
     /// One SSE event.
@@ -129,6 +139,7 @@ impl Default for Limits {
             call_silence_max_ms: HOUR_MS,
             server_request_max_ms: MINUTE_MS,
             session_idle_ms: 30 * MINUTE_MS,
+            session_unused_ms: MINUTE_MS,
             retry_ms: 2_000,
             fenced_retry_ms: 30_000,
             keep_alive_ms: 15_000,
@@ -154,6 +165,9 @@ impl Default for Limits {
             total_log_bytes_max: 8 * 1_024 * MIB,
             memory_log_bytes_max: 8 * MIB,
             body_bytes_max: 16 * MIB as usize,
+            request_bodies_bytes_max: 256 * MIB as usize,
+            kept_message_bytes_max: 64 * 1024,
+            name_bytes_max: 1_024,
             line_bytes_max: 16 * MIB as usize,
             event_bytes_max: 16 * MIB as usize,
             json_depth_max: 128,

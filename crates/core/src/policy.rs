@@ -308,14 +308,19 @@ impl Original {
     fn under(mut self, delivery: Delivery) -> Self {
         if delivery == Delivery::Proved && self.place == Place::Stream(StreamState::Presumed) {
             self.place = Place::Stream(StreamState::Doubtful);
+            self.is_fresh = false;
+            self.reset_may_come = false;
         }
         self
     }
 
     /// Tokenless, same params. An unknown token is never a repeat: it is how a client says "run it
-    /// again" (design section 2).
+    /// again" (design section 2). A call without outcome is out of the way once its window is over
+    /// (row 7); other originals of the same request still count.
     fn is_identical(&self, request: &RequestFacts) -> bool {
-        request.token == TokenFact::Absent && self.same_params
+        let lost = matches!(self.phase, Phase::Cancelled { .. } | Phase::Unknown);
+        let past = lost && !self.in_repeat_window;
+        request.token == TokenFact::Absent && self.same_params && !past
     }
 
     fn is_repeat_by_params(&self, request: &RequestFacts) -> bool {

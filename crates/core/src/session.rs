@@ -3,6 +3,7 @@
 //! Inputs go in with `now`, a batch that must be durable and effects come out. One file per kind of
 //! input; [`facts`] turns the state into what [`crate::policy::decide`] judges.
 
+mod check;
 mod claim;
 mod client;
 mod facts;
@@ -12,6 +13,7 @@ mod post;
 mod record;
 mod retention;
 mod timer;
+mod undo;
 mod upstream;
 mod view;
 mod waiting;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use check::Footprint;
 pub use view::{CallView, SessionView, StreamView};
 
 use crate::effect::{Effect, Output};
@@ -34,8 +37,8 @@ use crate::settings::Settings;
 use crate::stream::{Stream, StreamState};
 use crate::tool::Tools;
 
-use claim::Undo;
 use timer::Timer;
+use undo::Undo;
 use waiting::Waiter;
 
 /// What a session is made of when `initialize` succeeded.
@@ -88,7 +91,7 @@ pub struct Session {
     never_resumes: bool,
     last_activity_ms: u64,
     log_bytes: u64,
-    undo: Option<Box<Undo>>,
+    undo: Option<Undo>,
     changed_calls: BTreeSet<CallId>,
     changed_streams: BTreeSet<StreamId>,
     ended: bool,
@@ -168,8 +171,10 @@ impl Session {
 
     /// Takes one input; what it causes is added to `out`. After `Effect::End` nothing more comes.
     ///
-    /// A token's claim is always alone in its output, so that a refused batch can be dropped whole
-    /// and undone by [`Input::TokenTaken`].
+    /// An output with token rows (`batch.dedup`) must be committed before the next input. If a row
+    /// does not hold, the whole output is dropped and the next input is [`Input::TokenTaken`] with
+    /// the call that wrote the row (`record.owner.call`): a claim is undone and decided again,
+    /// anything else comes again without the row. A token's claim is always alone in its output.
     pub fn handle(&mut self, input: Input, now_ms: u64, out: &mut Output) {
         if self.ended {
             return;
@@ -198,6 +203,10 @@ impl Session {
             Input::Tick => self.handle_tick(now_ms, out),
         }
         self.write_rows(out);
+        if self.undo.is_none() && !out.batch.dedup.is_empty() {
+            let refused = (out.batch.clone(), out.effects.clone());
+            self.undo = Some(Undo::Outcome(Box::new(refused)));
+        }
     }
 
     /// When it wants [`Input::Tick`] at the latest (same clock as `now_ms`); 0: at once.

@@ -161,6 +161,14 @@ impl Stream {
         self.last.is_some_and(|last| self.cursors.acked >= last)
     }
 
+    /// Time since it ended: since its final event was handed over, or acknowledged if that was
+    /// later. What lay in a full connection until then could not be read before.
+    pub fn since_end_ms(&self, now_ms: u64) -> Option<u64> {
+        let ended_ms = self.ended_ms?;
+        let presumed_ms = self.settled_ms.filter(|_| self.state == StreamState::Presumed);
+        Some(now_ms.saturating_sub(presumed_ms.unwrap_or(ended_ms).max(ended_ms)))
+    }
+
     /// Detached time since `acked` last moved.
     pub fn detached_ms(&self, now_ms: u64) -> u64 {
         let current = self.detached_since_ms.map_or(0, |since| now_ms.saturating_sub(since));

@@ -1,4 +1,4 @@
-//! From a verdict to the ledger: claims, supersedes, and their undoing (design sections 4 and 5).
+//! From a verdict to the ledger: claims and supersedes (design sections 4 and 5).
 
 use super::Session;
 use super::post::request_id;
@@ -10,18 +10,9 @@ use crate::ledger::{Call, Phase, Settled};
 use crate::message;
 use crate::policy::{Decision, Verdict};
 use crate::rejection::{LostAnswer, Reason};
-use crate::stream::{Release, Stream, StreamState};
+use crate::stream::{Release, StreamState};
 use crate::token::{ATTEMPT_META, DedupRecord, EPOCH_META, Outcome, Owner, TOKEN_META};
 use crate::tool::Class;
-
-/// What is needed to undo a claim whose batch was refused (its token has an owner).
-#[derive(Clone, Debug)]
-pub(super) struct Undo {
-    waiter: Waiter,
-    claimed: Vec<CallId>,
-    opened: Option<StreamId>,
-    before: Vec<(Call, Option<Stream>)>,
-}
 
 impl Session {
     /// Admits a POST: claims what runs, answers the rest, all on one stream or as one JSON body.
@@ -32,10 +23,6 @@ impl Session {
         now_ms: u64,
         out: &mut Output,
     ) {
-        if !self.make_room(now_ms, out) {
-            let rejections = self.refusals(&waiter, |_| Reason::UpstreamUnavailable);
-            return self.refuse(waiter, rejections, now_ms, out);
-        }
         if let ([decision], [request]) = (&decisions[..], &waiter.requests[..])
             && waiter.stream.is_none()
             && !waiter.batch
@@ -50,10 +37,13 @@ impl Session {
                 return;
             }
         }
-        let undo_waiter = waiter.clone();
-        let (stream, opened) = self.answer_stream(&waiter, now_ms, out);
-        let mut undo =
-            Undo { waiter: undo_waiter, claimed: Vec::new(), opened, before: Vec::new() };
+        let undo = self.prepare_undo(&waiter, &decisions);
+        let mut claimed = Vec::new();
+        if waiter.stream.is_none() && !self.make_room(now_ms, out) {
+            let rejections = self.refusals(&waiter, |_| Reason::UpstreamUnavailable);
+            return self.refuse(waiter, rejections, now_ms, out);
+        }
+        let stream = self.answer_stream(&waiter, now_ms, out);
         let running =
             decisions.iter().any(|d| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass));
         let count = decisions.len();
@@ -64,19 +54,19 @@ impl Session {
                 Verdict::Claim { supersede } => {
                     gated = true;
                     for &call in supersede {
-                        undo.before.extend(self.supersede(call, now_ms, out));
+                        self.supersede(call, request, now_ms, out);
                     }
                     let call = self.claim(&waiter, request, decision, Some(stream), now_ms, out);
-                    undo.claimed.push(call);
+                    claimed.push(call);
                 }
                 Verdict::Pass => {
                     let call = self.claim(&waiter, request, decision, Some(stream), now_ms, out);
-                    undo.claimed.push(call);
+                    claimed.push(call);
                 }
                 Verdict::Record(_) | Verdict::Collect(_) => {
-                    gated = true;
                     self.note_decision(waiter.connection.id, decision, decision.original, out);
-                    self.answer_record(&waiter, index, decision, stream, last, now_ms, out);
+                    gated |=
+                        self.answer_record(&waiter, index, decision, stream, last, now_ms, out);
                 }
                 Verdict::Reject(reason) => {
                     self.note_decision(waiter.connection.id, decision, None, out);
@@ -89,7 +79,8 @@ impl Session {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.owes = gated;
         }
-        self.undo = (!undo.claimed.is_empty()).then(|| Box::new(undo));
+        let opened = waiter.stream.is_none().then_some(stream);
+        self.undo = undo.map(|undo| undo.with(claimed, opened, &out.batch));
     }
 
     /// True if a request is answered as one JSON body: a read that asked for no progress and has
@@ -106,16 +97,11 @@ impl Session {
     }
 
     /// The stream that answers a POST: the one whose headers are out, or a new one.
-    fn answer_stream(
-        &mut self,
-        waiter: &Waiter,
-        now_ms: u64,
-        out: &mut Output,
-    ) -> (StreamId, Option<StreamId>) {
+    fn answer_stream(&mut self, waiter: &Waiter, now_ms: u64, out: &mut Output) -> StreamId {
         if let Some(stream) = waiter.stream {
             debug_assert!(waiter.headers != Headers::Unsent);
             self.move_stream(stream, StreamState::Live, now_ms, out);
-            return (stream, None);
+            return stream;
         }
         let stream = self.open_stream(StreamState::Live, now_ms);
         self.attach(stream, waiter.connection, now_ms);
@@ -131,7 +117,7 @@ impl Session {
             last_word: None,
             held: false,
         }));
-        (stream, Some(stream))
+        stream
     }
 
     /// Row 18: into the ledger, then upstream.
@@ -146,7 +132,7 @@ impl Session {
     ) -> CallId {
         let id = self.ledger.next_id();
         let message = &request.message;
-        let raw = |bytes: &[u8]| message.bytes().slice_ref(bytes);
+        let raw = |bytes: &[u8]| bytes::Bytes::copy_from_slice(bytes);
         let class = self.tools.classify(message, &self.start.settings);
         let call = Call {
             id,
@@ -158,7 +144,8 @@ impl Session {
             class,
             params: message.canonical_params_hash(),
             body: waiter.body,
-            token: request.token.map(|token| token.key),
+            // What is never gated is never a repeat: a token on it means nothing.
+            token: request.token.filter(|_| class != Class::Ungated).map(|token| token.key),
             phase: Phase::Claimed,
             stream,
             result: None,
@@ -178,7 +165,7 @@ impl Session {
         }
         self.changed_calls.insert(id);
         out.batch.durable = true;
-        self.remember_setting(message);
+        self.remember_setting(id, message);
         let number = id.0.to_string();
         let mut edit = message.edit().id(number.as_bytes());
         if call_has_token {
@@ -193,15 +180,21 @@ impl Session {
     }
 
     /// What a respawned server must be told again (design section 5, "State lost").
-    fn remember_setting(&mut self, message: &message::Message) {
+    /// Its answer then belongs to no call: neither id nor progress token may name one.
+    fn remember_setting(&mut self, call: CallId, message: &message::Message) {
         let uri = message.param("uri").unwrap_or_default();
         let subscription = [b"subscription ", uri].concat();
+        let again = || {
+            let id = format!("\"restore-{call}\"");
+            let edit = message.edit().id(id.as_bytes());
+            edit.remove_meta(&["progressToken", TOKEN_META, ATTEMPT_META, EPOCH_META]).finish()
+        };
         match message.method() {
             Some("logging/setLevel") => {
-                self.upstream.restore.insert(b"level".to_vec(), message.bytes().clone());
+                self.upstream.restore.insert(b"level".to_vec(), again());
             }
             Some("resources/subscribe") => {
-                self.upstream.restore.insert(subscription, message.bytes().clone());
+                self.upstream.restore.insert(subscription, again());
             }
             Some("resources/unsubscribe") => {
                 self.upstream.restore.remove(&subscription);
@@ -212,12 +205,21 @@ impl Session {
 
     /// The token's row: inserted if absent; a supersede replaces its own by compare-and-swap.
     fn write_claim(&self, call: &Call, request: &Request, out: &mut Output) {
-        let Some(token) = &request.token else { return };
-        let local = self.ledger.with_token(&token.key).map(|id| self.owner(id));
-        let foreign = request.record.as_ref().filter(|r| r.outcome != Outcome::Freed);
-        let expected = local.or_else(|| foreign.map(|record| record.owner));
+        let Some(key) = call.token else { return };
+        let local = self.ledger.with_token(&key).map(|id| self.owner(id));
+        let expected = local.or_else(|| self.known_record(request).map(|record| record.owner));
         let record = self.dedup_record(call, Outcome::Running, call.claimed_ms);
-        out.batch.dedup.push(DedupWrite { key: token.key, expected, record });
+        out.batch.dedup.push(DedupWrite { key, expected, record });
+    }
+
+    /// What the store knew of a request's token when it came. A row of this session that still says
+    /// `running`, though the ledger has no such call, is of a claim that was freed since.
+    pub(super) fn known_record<'a>(&self, request: &'a Request) -> Option<&'a DedupRecord> {
+        request.record.as_ref().filter(|record| {
+            let here = record.owner.session == self.start.session;
+            let stale = here && record.outcome == Outcome::Running;
+            record.is_owned() && !stale
+        })
     }
 
     /// Writes how a token's call stands now.
@@ -254,84 +256,40 @@ impl Session {
     }
 
     /// Row 6: the original is cancelled and released in the new claim's own commit, so that
-    /// conditions 1 and 2 hold. Returns what it was before.
-    fn supersede(
-        &mut self,
-        id: CallId,
-        now_ms: u64,
-        out: &mut Output,
-    ) -> Option<(Call, Option<Stream>)> {
-        let call = self.ledger.get(id)?.clone();
-        let stream = call.stream.and_then(|id| self.streams.get(&id).cloned());
+    /// conditions 1 and 2 hold. A batch's stream stays while it is owed for other calls.
+    fn supersede(&mut self, id: CallId, by: &Request, now_ms: u64, out: &mut Output) {
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        if call.settled_by == Some(Settled::Superseded) {
+            return;
+        }
+        call.settled_by = Some(Settled::Superseded);
+        let call = call.clone();
+        self.changed_calls.insert(id);
         if call.phase.is_in_flight() {
             self.cancel_upstream(id, out);
             self.move_call(id, Phase::Cancelled { result: false }, out);
         }
-        if let Some(entry) = self.ledger.get_mut(id) {
-            entry.settled_by = Some(Settled::Superseded);
-        }
-        self.changed_calls.insert(id);
-        if let Some(stream) = &stream {
-            let others = stream.calls.iter().any(|&other| {
-                other != id && self.ledger.get(other).is_some_and(|c| c.phase.is_in_flight())
-            });
-            if stream.last.is_none() {
-                let body = LostAnswer::Superseded.body(&call.request_id);
-                self.append(stream.id, EventKind::Response, !others, body, out);
-            }
-            if !others {
-                let to = StreamState::Released(Release::Superseded);
-                self.move_stream(stream.id, to, now_ms, out);
+        if call.token.is_some() && call.token != by.token.map(|token| token.key) {
+            // The new claim does not take its row over.
+            let outcome = match call.phase {
+                Phase::Unknown => Outcome::Unknown,
+                _ => Outcome::Cancelled,
+            };
+            if call.phase != Phase::Finished {
+                self.write_outcome(id, outcome, now_ms, out);
             }
         }
-        Some((call, stream))
-    }
-
-    /// Undoes a claim whose batch was refused, and decides the POST again, now that the owner of
-    /// its token is known. The refused output was dropped whole.
-    pub(super) fn handle_token_taken(
-        &mut self,
-        call: CallId,
-        record: DedupRecord,
-        now_ms: u64,
-        out: &mut Output,
-    ) {
-        let Some(undo) = self.undo.take() else { return };
-        let Undo { mut waiter, claimed, opened, before } = *undo;
-        if !claimed.contains(&call) {
-            return;
+        self.ledger.forget_params(call.params, id);
+        let Some(stream) = call.stream else { return };
+        let runs = self.stream_runs(stream, id);
+        let answered = call.result.is_some() || call.phase == Phase::Unknown;
+        if !answered && self.streams.get(&stream).is_some_and(|stream| stream.last.is_none()) {
+            let body = LostAnswer::Superseded.body(&call.request_id);
+            self.append(stream, EventKind::Response, !runs, body, out);
         }
-        let key = self.ledger.get(call).and_then(|call| call.token);
-        for id in claimed {
-            self.ledger.remove(id);
+        if !runs && self.is_all_settled(stream) {
+            self.move_stream(stream, StreamState::Released(Release::Superseded), now_ms, out);
         }
-        if let Some(stream) = opened {
-            self.streams.remove(&stream);
-            self.carried.remove(&waiter.connection.id);
-        } else if let Some(stream) = waiter.stream.and_then(|id| self.streams.get_mut(&id)) {
-            stream.calls.clear();
-            stream.state = StreamState::Held;
-        }
-        for (call, stream) in before {
-            let id = call.id;
-            self.ledger.remove(id);
-            self.ledger.insert(call);
-            self.ledger.restore_token(id);
-            if let Some(stream) = stream {
-                if stream.state == StreamState::Owed {
-                    self.owed.insert(stream.id);
-                }
-                self.streams.insert(stream.id, stream);
-            }
-        }
-        self.changed_calls.clear();
-        self.changed_streams.clear();
-        for request in &mut waiter.requests {
-            if request.token.map(|token| token.key) == key {
-                request.record = Some(record.clone());
-            }
-        }
-        self.judge(waiter, now_ms, out);
     }
 
     /// Tells upstream to stop a call, under the id that upstream knows.
@@ -348,7 +306,7 @@ impl Session {
             let command = Command::Finish { retry_ms: None };
             out.effects.push(Effect::Command(connection.id, command));
             self.carried.remove(&connection.id);
-            self.replays.remove(&connection.id);
+            self.open_gate(connection.id);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What a client sends besides calls: notifications, answers to the server, acks, DELETE.
 
 use super::Session;
-use crate::effect::{Effect, Note, Output, ToUpstream};
+use crate::effect::{Effect, EventKind, Note, Output, ToUpstream};
 use crate::id::{CallId, EventId, Seq, StreamId};
 use crate::ledger::{Phase, Settled};
 use crate::message::{self, IdKey, Message};
-use crate::stream::{Release, StreamState};
+use crate::stream::{Release, Stream, StreamState};
 use crate::token::Outcome;
 
 /// JSON-RPC error code of a JSON answer whose call the client itself cancelled.
@@ -67,24 +67,34 @@ impl Session {
         self.move_call(id, Phase::Cancelled { result: false }, out);
         self.write_outcome(id, Outcome::Cancelled, now_ms, out);
         let Some(call) = self.ledger.get(id) else { return };
+        let text = "Cancelled by the client.";
+        let body = message::error_response(Some(&call.request_id), CANCELLED_CODE, text, None);
         match call.stream {
-            Some(stream) if !self.stream_runs(stream, id) => {
+            Some(stream) if self.is_all_cancelled(stream) => {
                 let to = StreamState::Released(Release::Cancelled);
                 self.move_stream(stream, to, now_ms, out);
                 self.finish_connection(stream, out);
             }
+            Some(stream) if !self.stream_runs(stream, id) => {
+                // Other calls of the batch have answers: the stream must end with them.
+                self.append(stream, EventKind::Response, true, body, out);
+            }
             Some(_) => {}
             None => {
-                let request_id = call.request_id.clone();
                 if let Some(connection) = self.replies.remove(&id) {
-                    let text = "Cancelled by the client.";
-                    let body =
-                        message::error_response(Some(&request_id), CANCELLED_CODE, text, None);
                     out.effects.push(Effect::Reply { connection, body });
                 }
-                self.ledger.remove(id);
+                self.forget_json(id, out);
             }
         }
+    }
+
+    fn is_all_cancelled(&self, stream: StreamId) -> bool {
+        let cancelled = |&id: &CallId| {
+            self.ledger.get(id).is_none_or(|call| matches!(call.phase, Phase::Cancelled { .. }))
+        };
+        let silent = |stream: &Stream| stream.response_bytes == 0;
+        self.streams.get(&stream).is_some_and(|s| silent(s) && s.calls.iter().all(cancelled))
     }
 
     /// The client's answer to a server request: it proves that the request arrived (design
@@ -143,6 +153,10 @@ impl Session {
 
     /// DELETE: running calls are cancelled, streams end; token records stay (design section 5).
     pub(super) fn handle_delete(&mut self, now_ms: u64, out: &mut Output) {
+        let waiting: Vec<_> = self.waiting.keys().copied().collect();
+        for connection in waiting {
+            self.withdraw(connection, now_ms, out);
+        }
         let running: Vec<_> = self.ledger.running().map(|call| call.id).collect();
         for call in running {
             self.cancel(call, None, now_ms, out);
@@ -159,11 +173,25 @@ impl Session {
         let Some(call) = self.ledger.get_mut(id) else { return };
         call.settled_by = Some(Settled::ByHand);
         let (params, stream) = (call.params, call.stream);
+        let has_result = matches!(call.phase, Phase::Finished | Phase::Cancelled { result: true });
         self.changed_calls.insert(id);
         self.ledger.forget_params(params, id);
-        if let Some(stream) = stream {
+        if !has_result {
+            // Its token would be refused for as long as nobody knows the outcome.
+            self.write_outcome(id, Outcome::Freed, now_ms, out);
+            self.ledger.forget_token(id);
+        }
+        if let Some(stream) = stream.filter(|&stream| self.is_all_settled(stream)) {
             self.move_stream(stream, StreamState::Released(Release::ByHand), now_ms, out);
         }
         self.review_due = true;
+    }
+
+    /// True if nobody waits for any call of a stream; the others of a batch may still be owed.
+    pub(super) fn is_all_settled(&self, id: StreamId) -> bool {
+        let settled = |&call: &CallId| {
+            self.ledger.get(call).is_none_or(|c| c.settled_by.is_some() || c.stream != Some(id))
+        };
+        self.streams.get(&id).is_some_and(|stream| stream.calls.iter().all(settled))
     }
 }

@@ -2,12 +2,13 @@
 
 use super::Session;
 use super::waiting::Waiter;
-use crate::id::CallId;
+use crate::id::{CallId, Digest32, StreamId};
 use crate::input::Request;
 use crate::ledger::{Call, Phase};
 use crate::policy::{self, Decision, Original, Place, RequestFacts, SessionFacts, TokenFact};
+use crate::settings::Delivery;
 use crate::stream::{Release, StreamState};
-use crate::token::Outcome;
+use crate::token::{DedupRecord, Outcome};
 use crate::tool::Class;
 
 impl Session {
@@ -36,9 +37,9 @@ impl Session {
         if self.ledger.with_token(&token.key).is_some() {
             return TokenFact::Known;
         }
-        match request.record.as_ref().map(|record| &record.outcome) {
+        match self.known_record(request).map(|record| &record.outcome) {
             Some(Outcome::Tombstone) => TokenFact::Forgotten,
-            Some(Outcome::Freed) | None => {
+            None => {
                 // An instance that cannot see whether attempt 1 ran must refuse, never guess.
                 let same_epoch = token.epoch == Some(self.start.ledger_epoch);
                 if token.attempt > 1 && !same_epoch {
@@ -73,7 +74,10 @@ impl Session {
                         original.same_params = call.params == params;
                         vec![original]
                     }
-                    None => foreign(request, token, &params).into_iter().collect(),
+                    None => {
+                        let record = self.known_record(request);
+                        record.and_then(|r| foreign(r, token, &params)).into_iter().collect()
+                    }
                 }
             }
         }
@@ -97,7 +101,6 @@ impl Session {
         let age = |at: Option<u64>| at.map(|at| now_ms.saturating_sub(at));
         let fresh_ms = limits.owed_grace_ms.unwrap_or(limits.hold_max_ms);
         let settled = matches!(state, Some(StreamState::Presumed | StreamState::Proved));
-        let since_end = stream.and_then(|stream| age(stream.ended_ms));
         let connection = stream.and_then(|stream| stream.connection);
         Original {
             call: Some(call.id),
@@ -112,8 +115,11 @@ impl Session {
             is_fresh: settled
                 && stream.and_then(|s| age(s.settled_ms)).is_some_and(|ms| ms < fresh_ms),
             reset_may_come: state == Some(StreamState::Presumed)
-                && stream.is_some_and(|stream| stream.reset_may_come)
-                && since_end.is_some_and(|ms| ms < limits.reset_window_ms),
+                && stream.is_some_and(|stream| {
+                    let since_end_ms = stream.since_end_ms(now_ms);
+                    let soon = since_end_ms.is_some_and(|ms| ms <= limits.reset_window_ms);
+                    stream.reset_may_come && soon
+                }),
             in_twin_window: waiter.arrived_ms.saturating_sub(call.claimed_ms)
                 < limits.twin_window_ms,
             is_alive: waiter.alive.contains(&call.id)
@@ -121,13 +127,23 @@ impl Session {
         }
     }
 
-    fn is_in_repeat_window(&self, call: &Call, state: Option<StreamState>, now_ms: u64) -> bool {
+    pub(super) fn is_in_repeat_window(
+        &self,
+        call: &Call,
+        state: Option<StreamState>,
+        now_ms: u64,
+    ) -> bool {
         let held_open = state.is_some_and(|state| {
             state.is_attached() || matches!(state, StreamState::Owed | StreamState::Doubtful)
         });
-        call.phase.is_in_flight()
-            || held_open
-            || now_ms < call.window_start_ms() + self.limits().repeat_window_ms
+        let proved_only = self.start.settings.delivery == Delivery::Proved;
+        let presumed = state == Some(StreamState::Presumed);
+        // Under `delivery = "proved"` presumed is doubtful: its window starts when it settled.
+        let settled_ms = (proved_only && presumed)
+            .then(|| self.streams.get(&call.stream?)?.settled_ms)
+            .flatten();
+        let start_ms = settled_ms.unwrap_or(0).max(call.window_start_ms());
+        call.phase.is_in_flight() || held_open || now_ms < start_ms + self.limits().repeat_window_ms
     }
 
     fn session_facts(&self, request: &RequestFacts, originals: &[Original]) -> SessionFacts {
@@ -136,7 +152,9 @@ impl Session {
         };
         let resumes = self.presented_cursor || !self.never_resumes;
         let owed = resumes
-            && self.owed.iter().any(|id| !self.streams[id].calls.iter().all(|&c| replaced(c)));
+            && self.owed.iter().filter_map(|id| self.streams.get(id)).any(|stream| {
+                stream.calls.is_empty() || !stream.calls.iter().all(|&call| replaced(call))
+            });
         SessionFacts {
             owed,
             replay: !self.replays.is_empty(),
@@ -146,47 +164,51 @@ impl Session {
         }
     }
 
-    /// Drops calls from the lookup by params that can never again decide a row, so that a tool that
-    /// is polled with the same arguments stays cheap.
-    fn forget_settled(&mut self, params: &crate::id::Digest32, now_ms: u64) {
+    /// Drops calls from the lookup by params that decide no row any more, so that a tool that is
+    /// polled with the same arguments stays cheap. A resume brings them back.
+    fn forget_settled(&mut self, params: &Digest32, now_ms: u64) {
         let limits = self.limits();
         let quiet_ms =
             limits.reset_window_ms.max(limits.owed_grace_ms.unwrap_or(limits.hold_max_ms));
+        let proved_only = self.start.settings.delivery == Delivery::Proved;
         let done = |call: &Call| {
             let Some(stream) = call.stream.and_then(|id| self.streams.get(&id)) else {
                 return !call.phase.is_in_flight();
             };
             let settled = match stream.state {
+                StreamState::Presumed if proved_only => false,
                 StreamState::Proved | StreamState::Presumed => call.phase == Phase::Finished,
                 StreamState::Released(Release::Cancelled) => false,
                 StreamState::Released(_) => true,
                 _ => false,
             };
             let since = stream.settled_ms.map_or(0, |at| now_ms.saturating_sub(at));
-            settled && since > quiet_ms && stream.connection.is_none()
+            // No scar and no reset to come: neither row 13 nor row 15 can be meant.
+            let unsuspected = !stream.scarred && !stream.reset_may_come;
+            settled && (since > quiet_ms || unsuspected) && stream.connection.is_none()
         };
         let ids = self.ledger.with_params(params);
         let calls = ids.iter().filter_map(|&id| self.ledger.get(id));
         let gone: Vec<_> = calls.filter(|call| done(call)).map(|call| call.id).collect();
-        let proved_only = self.start.settings.delivery == crate::settings::Delivery::Proved;
         for id in gone {
-            let presumed = self.stream_state_of(id) == Some(StreamState::Presumed);
-            if !(proved_only && presumed) {
-                self.ledger.forget_params(*params, id);
-            }
+            self.ledger.forget_params(*params, id);
         }
     }
 
-    /// State of the stream that carries a call.
-    pub(super) fn stream_state_of(&self, call: CallId) -> Option<StreamState> {
-        let stream = self.ledger.get(call)?.stream?;
-        self.streams.get(&stream).map(|stream| stream.state)
+    /// A resumed stream's calls are originals again: who resumes may also retry.
+    pub(super) fn remember_params(&mut self, stream: StreamId) {
+        let calls = self.streams.get(&stream).map(|stream| stream.calls.clone());
+        for id in calls.unwrap_or_default() {
+            let Some(call) = self.ledger.get(id) else { continue };
+            if call.stream == Some(stream) && call.settled_by.is_none() {
+                self.ledger.remember_params(call.params, id);
+            }
+        }
     }
 }
 
 /// The call of a token that lives in another session, or was pruned from this one.
-fn foreign(request: &Request, token: TokenFact, params: &crate::id::Digest32) -> Option<Original> {
-    let record = request.record.as_ref()?;
+fn foreign(record: &DedupRecord, token: TokenFact, params: &Digest32) -> Option<Original> {
     let phase = match &record.outcome {
         Outcome::Running => Phase::Sent,
         Outcome::Finished { .. } => Phase::Finished,

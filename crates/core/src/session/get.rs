@@ -80,14 +80,23 @@ impl Session {
         out: &mut Output,
     ) {
         self.fence(id, out);
+        // What earlier connections of the stream still say is about them, not about this one.
+        self.carried.retain(|_, carried| *carried != id);
+        self.replays.retain(|_, replay| replay.stream != id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !stream.is_standalone() {
             stream.scarred = true;
         }
-        let (produced, evicted, emptied) =
-            (stream.cursors.produced, stream.evicted, stream.emptied);
+        // A late result may stand behind the end: nobody is sent that.
+        let produced = stream.last.unwrap_or(stream.cursors.produced);
+        let (evicted, emptied) = (stream.evicted, stream.emptied);
         let request = stream.calls.first().copied();
-        let resumable = !matches!(stream.state, StreamState::Released(_) | StreamState::Held);
+        // Who confirmed the end and reads again is owed nothing.
+        let resumable = !matches!(
+            stream.state,
+            StreamState::Released(_) | StreamState::Held | StreamState::Proved
+        );
+        self.remember_params(id);
         self.attach(id, connection, now_ms);
         if resumable {
             self.move_stream(id, StreamState::Live, now_ms, out);

@@ -71,7 +71,12 @@ impl Session {
                 | StreamState::Proved
                 | StreamState::Released(_)
         );
-        stream.settled_ms = settled.then_some(now_ms);
+        if !settled {
+            stream.settled_ms = None;
+        } else if !(from == StreamState::Presumed && to == StreamState::Proved) {
+            // Presumed and then proved is settled since it was presumed (row 13).
+            stream.settled_ms = Some(now_ms);
+        }
         if to == StreamState::Owed {
             self.owed.insert(id);
         } else {

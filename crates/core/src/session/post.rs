@@ -3,7 +3,7 @@
 use super::Session;
 use super::waiting::{Headers, Wait, Waiter};
 use crate::effect::{Command, Effect, Note, Output};
-use crate::id::{CallId, ConnectionId};
+use crate::id::{CallId, ConnectionId, Seq};
 use crate::input::{Post, Request};
 use crate::policy::{Decision, Verdict};
 use crate::rejection::{Hint, Reason, Rejection};
@@ -19,7 +19,8 @@ impl Session {
             body: post.body,
             arrived_ms: now_ms,
             wait: Wait::Nothing,
-            has_waited: false,
+            held_since_ms: None,
+            proof_until_ms: None,
             headers: Headers::Unsent,
             stream: None,
             asked: Default::default(),
@@ -30,11 +31,15 @@ impl Session {
         self.judge(waiter, now_ms, out);
     }
 
-    /// The POST's connection is gone before its answer had a head.
+    /// A connection is gone before its answer had a head: that of a waiting POST, or one whose
+    /// stream was already opened here, but not there.
     pub(super) fn handle_gone(&mut self, id: ConnectionId, now_ms: u64, out: &mut Output) {
         self.replies.retain(|_, connection| *connection != id);
         if self.waiting.contains_key(&id) {
             self.withdraw(id, now_ms, out);
+        }
+        if let Some(stream) = self.carried_by(id) {
+            self.lose_connection(stream, Seq::ORIGIN, false, now_ms, out);
         }
     }
 
@@ -55,8 +60,7 @@ impl Session {
             return self.wait(waiter, Wait::Record, now_ms);
         }
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
-        let proven = waiter.headers == Headers::Acknowledged;
-        if waiter.has_waited && !proven && decisions.iter().any(claims) {
+        if waiter.needs_proof() && decisions.iter().any(claims) {
             self.open_headers(&mut waiter, now_ms, out);
             return self.wait(waiter, Wait::Proof, now_ms);
         }
@@ -81,10 +85,10 @@ impl Session {
         }
         let full = self.waiting.len() >= self.limits().held_posts_max;
         if full && waiter.wait == Wait::Nothing {
-            let reason = if self.replays.is_empty() {
-                Reason::RequestInFlight
-            } else {
-                Reason::ReplayInProgress
+            let reason = match wait {
+                Wait::Turn if self.replays.is_empty() => Reason::StreamNotDrained,
+                Wait::Turn => Reason::ReplayInProgress,
+                _ => Reason::RequestInFlight,
             };
             let rejections = self.refusals(&waiter, |_| reason);
             return self.refuse(waiter, rejections, now_ms, out);
@@ -104,7 +108,7 @@ impl Session {
             let stream = self.ledger.get(call).and_then(|call| call.stream);
             let connection = stream.and_then(|id| self.streams.get(&id)?.connection);
             if let Some(connection) = connection
-                && waiter.asked.insert(call)
+                && waiter.asked.insert(call, connection.id).is_none()
             {
                 out.effects.push(Effect::Command(connection.id, Command::Probe));
                 waiter.asked_until_ms = Some(now_ms + answer_ms);
@@ -122,7 +126,7 @@ impl Session {
             return self.refuse(waiter, rejections, now_ms, out);
         }
         out.effects.push(Effect::Note(Note::RepeatPrevented(call)));
-        self.resume(stream, waiter.connection, crate::id::Seq::ORIGIN, true, now_ms, out);
+        self.resume(stream, waiter.connection, Seq::ORIGIN, true, now_ms, out);
     }
 
     fn refuse_all(
@@ -214,8 +218,8 @@ impl Session {
 
 /// Raw JSON-RPC id of a request; the envelope guarantees that it has one.
 pub(super) fn request_id(request: &Request) -> bytes::Bytes {
-    let id = request.message.id().unwrap_or(b"null");
-    request.message.bytes().slice_ref(id)
+    // A copy: a slice would keep the whole body alive for as long as the call is kept.
+    bytes::Bytes::copy_from_slice(request.message.id().unwrap_or(b"null"))
 }
 
 /// One token twice in one batch: the first request has it.

@@ -58,11 +58,18 @@ impl Session {
         if let Some((_, _, loaded)) = waiter.loaded.last_mut() {
             *loaded = payload;
         }
+        let held_ms = waiter.held_since_ms.map(|since_ms| now_ms.saturating_sub(since_ms));
         self.judge(waiter, now_ms, out);
+        if let Some(waited_ms) = held_ms
+            && !self.waiting.contains_key(&connection)
+        {
+            out.effects.push(Effect::Note(Note::WaitEnded { connection, waited_ms }));
+        }
     }
 
     /// Answers one request with the record of its original. The call moves to this POST's stream;
-    /// only its old stream is released, so losing this connection loses nothing.
+    /// only its old stream is released, so losing this connection loses nothing. A record that is
+    /// no longer kept is a refusal: the call did run. True if it was a record.
     #[allow(clippy::too_many_arguments, reason = "one request of a POST in its context")]
     pub(super) fn answer_record(
         &mut self,
@@ -73,26 +80,30 @@ impl Session {
         last: bool,
         now_ms: u64,
         out: &mut Output,
-    ) {
+    ) -> bool {
         let request = &waiter.requests[index];
         let Some(id) = decision.original else {
-            let body = foreign_record(request)
-                .unwrap_or_else(|| self.reject(request, Reason::OutcomeUnknown, None).body());
+            let record = foreign_record(request);
+            let found = record.is_some();
+            let body =
+                record.unwrap_or_else(|| self.reject(request, Reason::OutcomeUnknown, None).body());
             self.append(stream, EventKind::Response, last, body, out);
-            return;
+            return found;
         };
         out.effects.push(Effect::Note(Note::RepeatPrevented(id)));
         let loaded = waiter.loaded.iter().find(|(at, call, _)| (*at, *call) == (index, id));
         let payload = loaded.and_then(|(_, _, payload)| payload.clone());
         let ended_ms = self.ledger.get(id).and_then(|call| call.ended_ms).unwrap_or(now_ms);
         let body = payload.and_then(|payload| readdress(payload, request, ended_ms));
-        let Some(body) = body else {
+        // A token's row may keep the answer longer than the session's log.
+        let Some(body) = body.or_else(|| foreign_record(request)) else {
             let body = self.reject(request, Reason::OutcomeUnknown, Some(id)).body();
             self.append(stream, EventKind::Response, last, body, out);
-            return;
+            return false;
         };
         let seq = self.append(stream, EventKind::Response, last, body, out);
         self.move_call_here(id, request, (stream, seq), now_ms, out);
+        true
     }
 
     fn move_call_here(
@@ -105,6 +116,10 @@ impl Session {
     ) {
         self.move_call(id, Phase::Finished, out);
         let Some(call) = self.ledger.get_mut(id) else { return };
+        if call.stream == Some(result.0) {
+            // Two requests of one batch collect the same call: the first has moved it.
+            return;
+        }
         let old = call.stream.replace(result.0);
         call.result = Some(result);
         call.request_id = request_id(request);
@@ -112,7 +127,7 @@ impl Session {
             call.request_key = key;
         }
         self.changed_calls.insert(id);
-        let old_scar = self.release_collected(old, id, now_ms, out);
+        let old_scar = self.release_collected(old, now_ms, out);
         if let Some(stream) = self.streams.get_mut(&result.0) {
             stream.calls.push(id);
             stream.scarred |= old_scar;
@@ -120,18 +135,18 @@ impl Session {
         }
     }
 
-    /// Releases a collected call's old stream, unless other calls of a batch still live there.
+    /// Releases a collected call's old stream, unless other calls of a batch are still owed there.
     fn release_collected(
         &mut self,
         stream: Option<StreamId>,
-        call: CallId,
         now_ms: u64,
         out: &mut Output,
     ) -> bool {
         let Some(id) = stream else { return false };
         let Some(old) = self.streams.get(&id) else { return false };
-        let (scarred, alone) = (old.scarred, old.calls.iter().all(|&other| other == call));
-        if alone && !matches!(old.state, StreamState::Released(_)) {
+        let scarred = old.scarred;
+        // The call itself lives elsewhere by now.
+        if self.is_all_settled(id) && !matches!(old.state, StreamState::Released(_)) {
             self.move_stream(id, StreamState::Released(Release::Collected), now_ms, out);
         }
         scarred

@@ -4,7 +4,9 @@ use super::Session;
 use super::timer::Timer;
 use crate::effect::{Effect, Eviction, Note, Output};
 use crate::id::StreamId;
+use crate::ledger::Phase;
 use crate::rejection::LostAnswer;
+use crate::settings::Delivery;
 use crate::stream::{Release, Stream, StreamState};
 
 /// A stream may lose its progress events this long after it settled, at the earliest.
@@ -20,37 +22,60 @@ fn is_settled(stream: &Stream, quiet_ms: u64, now_ms: u64) -> bool {
 impl Session {
     /// Makes room for one more stream; false if every kept one is still needed.
     pub(super) fn make_room(&mut self, now_ms: u64, out: &mut Output) -> bool {
-        let streams_max = self.limits().session_streams_max;
-        if self.streams.len() < streams_max {
-            return true;
+        while self.streams.len() >= self.limits().session_streams_max {
+            let Some(victim) = self.least_needed(now_ms) else { return false };
+            self.forget_stream(victim, out);
         }
+        true
+    }
+
+    /// The stream to forget first: one whose answer arrived; else one that was given up and is no
+    /// repeat's original any more; else the oldest that was given up.
+    fn least_needed(&self, now_ms: u64) -> Option<StreamId> {
         let quiet_ms = self.limits().owed_grace_ms.unwrap_or(0).max(self.limits().reset_window_ms);
         // A stream whose connection closed or was used again after its end can no longer become
         // doubtful: it may go at once. The others keep their window.
         let done = |stream: &&Stream| {
-            !stream.is_standalone()
-                && (is_settled(stream, quiet_ms, now_ms)
-                    || is_settled(stream, 0, now_ms) && !stream.reset_may_come && !stream.scarred)
+            let settled = is_settled(stream, quiet_ms, now_ms)
+                || is_settled(stream, 0, now_ms) && !stream.reset_may_come && !stream.scarred;
+            settled && !self.is_running(stream) && !self.refuses_repeats(stream, now_ms)
         };
-        let victim = self.streams.values().find(done).or_else(|| self.oldest_given_up());
-        let victim = victim.map(|stream| stream.id);
-        let Some(victim) = victim else { return false };
-        self.forget_stream(victim, out);
-        true
+        let given_up = |stream: &&Stream| {
+            let over = matches!(
+                stream.state,
+                StreamState::Abandoned
+                    | StreamState::Doubtful
+                    | StreamState::Presumed
+                    | StreamState::Released(_)
+            );
+            over && stream.connection.is_none() && !self.is_running(stream)
+        };
+        let all = || self.streams.values().filter(|stream| !stream.is_standalone());
+        let victim = all()
+            .find(done)
+            .or_else(|| all().find(|s| given_up(s) && !self.refuses_repeats(s, now_ms)))
+            .or_else(|| all().find(given_up));
+        victim.map(|stream| stream.id)
     }
 
-    /// The oldest stream that nobody resumed within its grace.
-    fn oldest_given_up(&self) -> Option<&Stream> {
-        let given_up = |stream: &&Stream| {
-            !stream.is_standalone()
-                && stream.connection.is_none()
-                && stream
-                    .calls
-                    .iter()
-                    .all(|&id| self.ledger.get(id).is_none_or(|call| !call.phase.is_in_flight()))
-                && matches!(stream.state, StreamState::Abandoned | StreamState::Doubtful)
-        };
-        self.streams.values().find(given_up)
+    fn is_running(&self, stream: &Stream) -> bool {
+        let calls = stream.calls.iter().filter_map(|&id| self.ledger.get(id));
+        calls.filter(|call| call.stream == Some(stream.id)).any(|call| call.phase.is_in_flight())
+    }
+
+    /// True if forgetting the stream would let a repeat run that must be refused or answered from
+    /// the record: its call was cancelled or lost, or its answer was, within the repeat window.
+    fn refuses_repeats(&self, stream: &Stream, now_ms: u64) -> bool {
+        let proved_only = self.start.settings.delivery == Delivery::Proved;
+        let missing =
+            stream.state.is_unsettled() || proved_only && stream.state == StreamState::Presumed;
+        let calls = stream.calls.iter().filter_map(|&id| self.ledger.get(id));
+        calls.filter(|call| call.stream == Some(stream.id) && call.settled_by.is_none()).any(
+            |call| {
+                let lost = matches!(call.phase, Phase::Cancelled { .. } | Phase::Unknown);
+                (missing || lost) && self.is_in_repeat_window(call, Some(stream.state), now_ms)
+            },
+        )
     }
 
     fn forget_stream(&mut self, id: StreamId, out: &mut Output) {
@@ -61,9 +86,13 @@ impl Session {
             self.timers.remove(&(at_ms, Timer::Stream(id)));
         }
         let owed = stream.state.is_unsettled();
-        for call in &stream.calls {
-            self.ledger.remove(*call);
+        for &call in &stream.calls {
+            // A collected call lives on with the stream that collected it.
+            if self.ledger.get(call).is_some_and(|call| call.stream == Some(id)) {
+                self.ledger.remove(call);
+            }
         }
+        self.server_requests.retain(|_, request| request.stream != id || !request.answered);
         out.batch.evictions.push(Eviction {
             stream: id,
             through: stream.cursors.produced,
@@ -107,6 +136,15 @@ impl Session {
         false
     }
 
+    /// Makes room for a response; false if all that is kept is still needed.
+    pub(super) fn fit_response(&mut self, bytes: u64, now_ms: u64, out: &mut Output) -> bool {
+        let bytes_max = self.limits().session_log_bytes_max;
+        if self.log_bytes + bytes > bytes_max {
+            self.evict_settled(bytes, now_ms, out);
+        }
+        self.log_bytes + bytes <= bytes_max
+    }
+
     /// Drops events of streams whose clients have their answers, oldest first; then of streams
     /// that were given up. Responses stay.
     fn evict_settled(&mut self, bytes: u64, now_ms: u64, out: &mut Output) {
@@ -146,7 +184,7 @@ impl Session {
             .streams
             .values()
             .filter(|s| !s.is_standalone() && s.connection.is_none() && !s.emptied)
-            .filter(|s| s.state != StreamState::Owed && s.last.is_some())
+            .filter(|s| s.state != StreamState::Owed && !self.is_running(s))
             .filter(|s| {
                 let since_ms = s.ended_ms.or(s.settled_ms).or(s.detached_since_ms);
                 now_ms >= since_ms.unwrap_or(s.opened_ms) + retention_ms
@@ -155,7 +193,9 @@ impl Session {
             .collect();
         for id in expired {
             self.evict_events(id, true, out);
-            self.move_stream(id, StreamState::Released(Release::Expired), now_ms, out);
+            if self.streams.get(&id).is_some_and(|s| !matches!(s.state, StreamState::Released(_))) {
+                self.move_stream(id, StreamState::Released(Release::Expired), now_ms, out);
+            }
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) enum Timer {
     Stream(StreamId),
     /// A waiting POST has a limit.
     Waiter(ConnectionId),
+    /// A reset of a connection that carried a stream's end no longer counts.
+    Ended(ConnectionId),
     /// A replay settles, or keeps the gate closed for too long.
     Replay(ConnectionId),
     /// A server request is not answered.
@@ -51,6 +53,7 @@ impl Session {
         match timer {
             Timer::Stream(id) => self.stream_timer(id, now_ms, out),
             Timer::Waiter(id) => self.waiter_timer(id, now_ms, out),
+            Timer::Ended(id) => self.forget_ended(id),
             Timer::Replay(id) => self.replay_timer(id, now_ms),
             Timer::ServerRequest(number) => self.server_request_timer(number, now_ms, out),
             Timer::Idle => self.idle_timer(now_ms, out),
@@ -62,7 +65,8 @@ impl Session {
         let settings = Arc::clone(&self.start.settings);
         let limits = &settings.limits;
         let Some(stream) = self.streams.get(&id) else { return };
-        match stream.state {
+        let state = stream.state;
+        match state {
             StreamState::Owed => {
                 let detached_ms = stream.detached_ms(now_ms);
                 if limits.owed_grace_ms.is_some_and(|grace_ms| detached_ms >= grace_ms) {
@@ -72,14 +76,12 @@ impl Session {
             StreamState::Ending => {
                 let since_ms = stream.ended_ms.unwrap_or(now_ms);
                 let observed = stream.connection.is_none_or(|connection| connection.observed);
-                let (max_ms, to) = if observed {
-                    (limits.ending_max_ms, StreamState::Doubtful)
-                } else {
-                    (limits.repeat_wait_ms, StreamState::Presumed)
-                };
-                if now_ms >= since_ms + max_ms {
+                if observed && now_ms >= since_ms + limits.ending_max_ms {
                     self.detach_ended(id);
-                    self.move_stream(id, to, now_ms, out);
+                    self.doubt(id, now_ms, out);
+                } else if !observed && now_ms >= since_ms + limits.repeat_wait_ms {
+                    self.detach_ended(id);
+                    self.move_stream(id, StreamState::Presumed, now_ms, out);
                 }
             }
             StreamState::Doubtful => {
@@ -90,6 +92,9 @@ impl Session {
                 }
             }
             _ => {}
+        }
+        if self.streams.get(&id).is_some_and(|stream| stream.state == state) {
+            self.arm_stream(id, now_ms);
         }
     }
 
@@ -115,6 +120,7 @@ impl Session {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let Some(connection) = stream.connection.take() {
             self.carried.remove(&connection.id);
+            self.open_gate(connection.id);
         }
     }
 
@@ -138,7 +144,7 @@ impl Session {
     /// A server request that cannot be delivered, or is not answered, gets an error.
     fn server_request_timer(&mut self, number: u64, now_ms: u64, out: &mut Output) {
         let max_ms = self.limits().server_request_max_ms;
-        let Some(request) = self.server_requests.get_mut(&number) else { return };
+        let Some(request) = self.server_requests.get(&number) else { return };
         let detached =
             self.streams.get(&request.stream).is_none_or(|stream| stream.connection.is_none());
         if !request.answered && !detached {
@@ -147,15 +153,20 @@ impl Session {
             return;
         }
         if !request.answered && now_ms >= request.sent_ms + max_ms {
-            let text = "The client did not take this request: its connection is lost.";
             let id = request.upstream_id.clone();
-            let body = message::error_response(Some(&id), UNANSWERED_CODE, text, None);
-            out.effects.push(Effect::Upstream(ToUpstream::Send(body)));
-            out.effects.push(Effect::Note(Note::Ignored("server request not deliverable")));
+            self.refuse_server_request(&id, out);
         }
         if let Some(request) = self.server_requests.get_mut(&number) {
             request.answered = true;
         }
+    }
+
+    /// Tells upstream that nobody will answer its request.
+    pub(super) fn refuse_server_request(&self, upstream_id: &[u8], out: &mut Output) {
+        let text = "The client did not take this request: its connection is lost.";
+        let body = message::error_response(Some(upstream_id), UNANSWERED_CODE, text, None);
+        out.effects.push(Effect::Upstream(ToUpstream::Send(body)));
+        out.effects.push(Effect::Note(Note::Ignored("server request not deliverable")));
     }
 
     /// An idle session's child is ended; with nothing owed, abandoned or doubtful the session too.

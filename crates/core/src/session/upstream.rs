@@ -5,11 +5,12 @@ use super::{ServerRequest, Session};
 use crate::effect::{Effect, EventKind, Note, Output};
 use crate::id::{CallId, Seq, StreamId};
 use crate::input::FromUpstream;
-use crate::ledger::Phase;
+use crate::ledger::{Phase, Settled};
 use crate::message::{self, Kind, Message};
 use crate::rejection::{LostAnswer, Reason, Rejection};
 use crate::stream::{Release, StreamState};
 use crate::token::Outcome;
+use crate::tool::Class;
 
 /// JSON-RPC errors that say that the call was never run: the claim is released (design section 5).
 const NOT_RUN_CODES: [i64; 4] = [-32_700, -32_600, -32_601, -32_602];
@@ -47,11 +48,23 @@ impl Session {
             }
         };
         self.learn(id, message);
+        self.last_activity_ms = now_ms;
         let Some(call) = self.ledger.get_mut(id) else { return };
-        call.ended_ms = Some(now_ms);
+        if call.settled_by == Some(Settled::Superseded) {
+            return out.effects.push(Effect::Note(Note::Ignored("response of a superseded call")));
+        }
         let body = message.edit().id(&call.request_id.clone()).finish();
         let stream = call.stream;
         let not_run = message.error_code().is_some_and(|code| NOT_RUN_CODES.contains(&code));
+        if stream.is_some() && !self.fit_response(body.len() as u64, now_ms, out) {
+            if to == Phase::Finished {
+                self.lose_call(id, LostAnswer::LogFull, now_ms, out);
+            }
+            return;
+        }
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.ended_ms = Some(now_ms);
+        }
         self.move_call(id, to, out);
         let outcome = if not_run {
             Outcome::Freed
@@ -64,16 +77,30 @@ impl Session {
         } else if let Some(connection) = self.replies.remove(&id) {
             out.effects.push(Effect::Reply { connection, body });
         }
-        if not_run {
+        if stream.is_none() {
+            self.forget_json(id, out);
+        } else if not_run {
             self.free(id);
-        } else if stream.is_none() {
-            self.ledger.remove(id);
         }
     }
 
-    /// Appends the response of a call to its stream; the stream ends with its last one.
-    fn answer(&mut self, call: CallId, stream: StreamId, body: bytes::Bytes, out: &mut Output) {
-        let last = !self.stream_runs(stream, call);
+    /// A call that is answered as JSON is over: its row says how, and nothing else remembers it.
+    pub(super) fn forget_json(&mut self, id: CallId, out: &mut Output) {
+        self.changed_calls.remove(&id);
+        out.batch.calls.extend(self.ledger.remove(id));
+    }
+
+    /// Appends the response of a call to its stream; the stream ends with its last one. The late
+    /// result of a cancelled call may come behind that end: kept for its record, never sent.
+    pub(super) fn answer(
+        &mut self,
+        call: CallId,
+        stream: StreamId,
+        body: bytes::Bytes,
+        out: &mut Output,
+    ) {
+        let ended = self.streams.get(&stream).is_some_and(|stream| stream.last.is_some());
+        let last = !ended && !self.stream_runs(stream, call);
         let seq = self.append(stream, EventKind::Response, last, body, out);
         if let Some(call) = self.ledger.get_mut(call) {
             call.result = Some((stream, seq));
@@ -98,9 +125,11 @@ impl Session {
     }
 
     /// The claim is released: the call is no repeat's original any more, its token is free.
-    fn free(&mut self, id: CallId) {
-        if let Some(call) = self.ledger.get(id) {
+    pub(super) fn free(&mut self, id: CallId) {
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.settled_by = Some(Settled::Freed);
             let params = call.params;
+            self.changed_calls.insert(id);
             self.ledger.forget_params(params, id);
             self.ledger.forget_token(id);
         }
@@ -108,9 +137,16 @@ impl Session {
 
     /// Upstream provably never saw the call.
     fn not_sent(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
-        let Some(call) = self.ledger.get(id).filter(|call| call.phase == Phase::Claimed) else {
-            return;
-        };
+        let Some(call) = self.ledger.get(id) else { return };
+        match call.phase {
+            Phase::Claimed => {}
+            Phase::Cancelled { result: false } => {
+                // Cancelled before a byte left: nobody need wonder about its outcome.
+                self.write_outcome(id, Outcome::Freed, now_ms, out);
+                return self.free(id);
+            }
+            _ => return,
+        }
         let (stream, request_id) = (call.stream, call.request_id.clone());
         let rejection = Rejection {
             reason: Reason::UpstreamUnavailable,
@@ -124,20 +160,33 @@ impl Session {
         self.move_call(id, Phase::Finished, out);
         if let Some(stream) = stream {
             self.answer(id, stream, rejection.body(), out);
-            if !self.stream_runs(stream, id) {
-                let lost = self.streams.get(&stream).is_some_and(|s| s.connection.is_none());
-                if lost {
-                    let to = StreamState::Released(Release::NotRun);
-                    self.move_stream(stream, to, now_ms, out);
-                }
-            }
             self.free(id);
+            self.owe_less(stream, now_ms, out);
         } else {
             if let Some(connection) = self.replies.remove(&id) {
                 let rejections = vec![rejection];
                 out.effects.push(Effect::Refuse { connection, rejections, batch: false });
             }
-            self.ledger.remove(id);
+            self.forget_json(id, out);
+        }
+    }
+
+    /// A stream owes nothing for calls that were freed before a byte of them went upstream.
+    fn owe_less(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
+        let ledger = &self.ledger;
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let owes = |&other: &CallId| {
+            ledger.get(other).is_some_and(|call| {
+                call.class != Class::Ungated && call.settled_by != Some(Settled::Freed)
+            })
+        };
+        if stream.calls.iter().any(owes) {
+            return;
+        }
+        stream.owes = false;
+        self.changed_streams.insert(id);
+        if stream.connection.is_none() {
+            self.move_stream(id, StreamState::Released(Release::NotRun), now_ms, out);
         }
     }
 
@@ -152,11 +201,19 @@ impl Session {
             return self.progress_of_call(message, now_ms, out);
         }
         if message.method() == Some("notifications/cancelled") {
-            return self.server_cancels(message, out);
+            return self.server_cancels(message, now_ms, out);
         }
+        self.hear(hint, now_ms);
         let stream = hint.and_then(|call| self.running_stream(call));
         let stream = stream.unwrap_or(StreamId::STANDALONE);
         self.log(stream, EventKind::Notification, message.bytes().clone(), now_ms, out);
+    }
+
+    /// Bytes came for a call.
+    fn hear(&mut self, call: Option<CallId>, now_ms: u64) {
+        if let Some(call) = call.and_then(|id| self.ledger.get_mut(id)) {
+            call.heard_ms = now_ms;
+        }
     }
 
     /// Progress goes to the stream of the call whose token it carries, under the client's token.
@@ -187,32 +244,38 @@ impl Session {
             .and_then(|call| self.running_stream(call))
             .or_else(|| self.only_running_stream())
             .unwrap_or(StreamId::STANDALONE);
+        self.hear(hint, now_ms);
         self.last_server_request += 1;
         let number = self.last_server_request;
-        let upstream_id = message.id().map(|id| message.bytes().slice_ref(id)).unwrap_or_default();
+        let upstream_id = message.id().map(bytes::Bytes::copy_from_slice).unwrap_or_default();
         let body = message.edit().id(number.to_string().as_bytes()).finish();
         let Some(seq) = self.log(stream, EventKind::ServerRequest, body, now_ms, out) else {
-            return;
+            return self.refuse_server_request(&upstream_id, out);
         };
         let request = ServerRequest { upstream_id, stream, seq, sent_ms: now_ms, answered: false };
         self.server_requests.insert(number, request);
-        self.forget_answered_requests();
+        self.bound_server_requests(out);
         let at_ms = now_ms + self.limits().server_request_max_ms;
         self.timers.insert((at_ms, Timer::ServerRequest(number)));
     }
 
     /// Answered server requests are remembered so that a resume does not ask twice; not for ever.
-    fn forget_answered_requests(&mut self) {
-        if self.server_requests.len() > self.limits().session_streams_max {
-            let oldest = self.server_requests.iter().find(|(_, request)| request.answered);
-            if let Some(number) = oldest.map(|(&number, _)| number) {
-                self.server_requests.remove(&number);
-            }
+    /// Beyond the bound the oldest goes, and is refused if nobody answered it.
+    fn bound_server_requests(&mut self, out: &mut Output) {
+        if self.server_requests.len() <= self.limits().session_streams_max {
+            return;
+        }
+        let answered = self.server_requests.iter().find(|(_, request)| request.answered);
+        let oldest = answered.or_else(|| self.server_requests.first_key_value());
+        let Some(number) = oldest.map(|(&number, _)| number) else { return };
+        let request = self.server_requests.remove(&number).filter(|request| !request.answered);
+        if let Some(request) = request {
+            self.refuse_server_request(&request.upstream_id, out);
         }
     }
 
     /// The server takes a request back: its client is told under the id that it knows.
-    fn server_cancels(&mut self, message: &Message, out: &mut Output) {
+    fn server_cancels(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
         let Some(key) = message.cancels() else { return };
         let found = self.server_requests.iter().find(|(_, request)| {
             !request.answered
@@ -224,7 +287,7 @@ impl Session {
         if let Some(request) = self.server_requests.get_mut(&number) {
             request.answered = true;
         }
-        self.append(stream, EventKind::Notification, false, body, out);
+        self.log(stream, EventKind::Notification, body, now_ms, out);
     }
 
     /// The stream of a call, while it runs and can take events.
@@ -264,7 +327,10 @@ impl Session {
     fn upstream_closed(&mut self, now_ms: u64, out: &mut Output) {
         self.upstream.down = true;
         self.upstream.lost_untold = !self.start.settings.upstream_is_stateless;
-        self.server_requests.clear();
+        // What the gone server asked is answered by nobody, and is not asked again on a resume.
+        for request in self.server_requests.values_mut() {
+            request.answered = true;
+        }
         out.effects.push(Effect::Note(Note::UpstreamMoved("closed")));
         let lost: Vec<_> =
             self.ledger.running().filter(|c| c.phase == Phase::Sent).map(|call| call.id).collect();
@@ -281,13 +347,16 @@ impl Session {
         self.move_call(id, Phase::Unknown, out);
         self.write_outcome(id, Outcome::Unknown, now_ms, out);
         if let Some(stream) = stream {
+            let ended = self.streams.get(&stream).is_none_or(|stream| stream.last.is_some());
             let last = !self.stream_runs(stream, id);
-            self.append(stream, EventKind::Response, last, body, out);
+            if !ended {
+                self.append(stream, EventKind::Response, last, body, out);
+            }
         } else {
             if let Some(connection) = self.replies.remove(&id) {
                 out.effects.push(Effect::Reply { connection, body });
             }
-            self.ledger.remove(id);
+            self.forget_json(id, out);
         }
     }
 

@@ -1,7 +1,7 @@
 //! POSTs that wait: held in the queue, for a twin's sign of life, for a reset, for a record, or for
 //! their own connection (design section 5, "Holding").
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Session;
@@ -23,14 +23,16 @@ pub(super) struct Waiter {
     pub(super) body: Digest32,
     pub(super) arrived_ms: u64,
     pub(super) wait: Wait,
-    /// True once it waited for another call or a replay: then its own connection must prove that
-    /// it lives before the call is claimed.
-    pub(super) has_waited: bool,
+    /// Since when it waits for another call, a replay or its own connection, which then must prove
+    /// that it lives before the call is claimed. A join or the reading of a record is no such wait.
+    pub(super) held_since_ms: Option<u64>,
+    /// When its own connection must have proved that it lives.
+    pub(super) proof_until_ms: Option<u64>,
     pub(super) headers: Headers,
     /// The stream whose headers are out.
     pub(super) stream: Option<StreamId>,
     /// Originals whose connections were asked for a sign of life, until when, and which gave it.
-    pub(super) asked: BTreeSet<CallId>,
+    pub(super) asked: BTreeMap<CallId, ConnectionId>,
     pub(super) asked_until_ms: Option<u64>,
     pub(super) alive: BTreeSet<CallId>,
     /// Recorded answers read from the log: index of the request, original, payload.
@@ -70,7 +72,18 @@ pub(super) enum Headers {
 impl Waiter {
     /// True once it was held as long as it may be. A join waits as long as the call runs.
     pub(super) fn hold_is_over(&self, now_ms: u64, limits: &Limits) -> bool {
-        self.has_waited && now_ms >= self.arrived_ms + limits.hold_max_ms
+        self.held_since_ms.is_some_and(|since_ms| now_ms >= since_ms + limits.hold_max_ms)
+    }
+
+    /// True if it must not be claimed before its own connection has proved that it lives.
+    pub(super) fn needs_proof(&self) -> bool {
+        let waited = self.held_since_ms.is_some() || self.stream.is_some();
+        waited && self.headers != Headers::Acknowledged
+    }
+
+    /// Its place in the queue: first come, first served.
+    fn turn(&self) -> (u64, u64, ConnectionId) {
+        (self.held_since_ms.unwrap_or(self.arrived_ms), self.arrived_ms, self.connection.id)
     }
 }
 
@@ -81,62 +94,80 @@ impl Session {
         let limits = &settings.limits;
         let id = waiter.connection.id;
         waiter.wait = wait;
-        waiter.has_waited |= matches!(wait, Wait::Turn | Wait::Twin | Wait::Reset);
-        let arrived_ms = waiter.arrived_ms;
-        let mut arm = |at_ms: u64| {
-            if at_ms > now_ms {
-                self.timers.insert((at_ms, Timer::Waiter(id)));
-            }
-        };
-        arm(arrived_ms + limits.held_headers_ms);
-        arm(arrived_ms + limits.hold_max_ms);
-        if wait == Wait::Reset {
-            arm(arrived_ms + limits.repeat_wait_ms);
+        if !matches!(wait, Wait::Nothing | Wait::Join | Wait::Record) {
+            waiter.held_since_ms.get_or_insert(now_ms);
         }
-        if let Some(until_ms) = waiter.asked_until_ms {
-            arm(until_ms);
+        let hold_until_ms = waiter.held_since_ms.map(|since_ms| since_ms + limits.hold_max_ms);
+        if wait == Wait::Proof {
+            let answer_ms = now_ms + limits.liveness_answer_ms;
+            waiter.proof_until_ms = hold_until_ms.max(Some(answer_ms));
         }
-        if wait == Wait::Turn {
-            if !self.queue.contains(&id) {
-                self.queue.push_back(id);
-            }
-        } else {
-            self.queue.retain(|&queued| queued != id);
-        }
+        let deadlines = [
+            Some(waiter.arrived_ms + limits.held_headers_ms),
+            hold_until_ms,
+            waiter.proof_until_ms,
+            waiter.asked_until_ms,
+            (wait == Wait::Reset).then(|| waiter.arrived_ms + limits.repeat_wait_ms),
+        ];
+        let due = deadlines.into_iter().flatten().filter(|&at_ms| at_ms > now_ms);
+        self.timers.extend(due.map(|at_ms| (at_ms, Timer::Waiter(id))));
+        let turn = waiter.turn();
         self.waiting.insert(id, waiter);
+        self.queue.retain(|&queued| queued != id);
+        if wait == Wait::Turn {
+            self.enqueue(id, turn);
+        }
+    }
+
+    /// Puts a POST into the queue, before those that came after it.
+    fn enqueue(&mut self, id: ConnectionId, turn: (u64, u64, ConnectionId)) {
+        let later = |other: &ConnectionId| self.waiting.get(other).is_some_and(|w| w.turn() > turn);
+        let at = self.queue.iter().position(later).unwrap_or(self.queue.len());
+        self.queue.insert(at, id);
+    }
+
+    /// The head of a waiting POST's answer was acknowledged: its own connection lives.
+    pub(super) fn prove(&mut self, connection: ConnectionId) {
+        let sent = |waiter: &&mut Waiter| waiter.headers == Headers::Sent;
+        let Some(waiter) = self.waiting.get_mut(&connection).filter(sent) else { return };
+        waiter.headers = Headers::Acknowledged;
+        if waiter.wait == Wait::Proof {
+            // Back to its turn: it is decided afresh, and claimed if nothing changed.
+            waiter.wait = Wait::Turn;
+            let turn = waiter.turn();
+            self.enqueue(connection, turn);
+            self.review_due = true;
+        }
     }
 
     /// Takes a POST out of the waiting ones.
     pub(super) fn take_waiter(&mut self, connection: ConnectionId) -> Option<Waiter> {
         let waiter = self.waiting.remove(&connection)?;
-        if waiter.wait != Wait::Turn {
-            self.queue.retain(|&queued| queued != connection);
-        }
+        self.queue.retain(|&queued| queued != connection);
         Some(waiter)
     }
 
     /// Decides waiting POSTs again: twins, resets and joins each on their own, then the queue in
-    /// order, until one claims or must wait. At most one claims in one output.
+    /// order, until one must wait. At most one acts in one output, so that a claim is alone in its
+    /// own and can be undone without losing what was said to others.
     pub(super) fn review(&mut self, now_ms: u64, out: &mut Output) {
         self.review_due = false;
         let apart = |waiter: &Waiter| matches!(waiter.wait, Wait::Twin | Wait::Reset | Wait::Join);
         let alone: Vec<_> =
             self.waiting.values().filter(|w| apart(w)).map(|w| w.connection.id).collect();
         for connection in alone.into_iter().chain(self.queue.clone()) {
+            if !out.effects.is_empty() || !out.batch.is_empty() {
+                self.review_due = true;
+                return;
+            }
             let Some(waiter) = self.take_waiter(connection) else { continue };
             let queued = waiter.wait == Wait::Turn;
-            let next = self.ledger.next_id();
             let arrived_ms = waiter.arrived_ms;
             self.judge(waiter, now_ms, out);
             let still = self.waiting.get(&connection).map(|waiter| waiter.wait);
-            if still != Some(Wait::Turn) {
-                self.queue.retain(|&id| id != connection);
+            if still.is_none() {
                 let waited_ms = now_ms.saturating_sub(arrived_ms);
-                out.effects.extend(queued.then(|| wait_ended(connection, waited_ms)));
-            }
-            if self.ledger.next_id() > next {
-                self.review_due = true;
-                return;
+                out.effects.push(wait_ended(connection, waited_ms));
             }
             if queued && still == Some(Wait::Turn) {
                 return;
@@ -177,13 +208,13 @@ impl Session {
         }
         if waiter.asked_until_ms.is_some_and(|until_ms| now_ms >= until_ms) {
             waiter.asked_until_ms = None;
-            let silent = waiter.asked.difference(&waiter.alive).copied().collect::<Vec<_>>();
-            for call in silent {
-                self.drop_silent_twin(call, now_ms, out);
+            for (call, connection) in std::mem::take(&mut waiter.asked) {
+                if !waiter.alive.contains(&call) {
+                    self.drop_silent_twin(call, connection, now_ms, out);
+                }
             }
-            waiter.asked.clear();
         }
-        let over = now_ms >= waiter.arrived_ms + limits.hold_max_ms;
+        let over = waiter.proof_until_ms.is_some_and(|until_ms| now_ms >= until_ms);
         let unproven = waiter.wait == Wait::Proof && over;
         self.waiting.insert(id, waiter);
         if unproven {
@@ -192,11 +223,18 @@ impl Session {
         self.review_due = true;
     }
 
-    /// Row 14: an original whose connection gave no sign of life is dropped.
-    fn drop_silent_twin(&mut self, call: CallId, now_ms: u64, out: &mut Output) {
+    /// Row 14: an original whose connection gave no sign of life is dropped, unless another
+    /// connection has taken its stream meanwhile.
+    fn drop_silent_twin(
+        &mut self,
+        call: CallId,
+        asked: ConnectionId,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
         let Some(stream) = self.ledger.get(call).and_then(|call| call.stream) else { return };
         let Some(state) = self.streams.get(&stream) else { return };
-        let Some(connection) = state.connection else { return };
+        let Some(connection) = state.connection.filter(|c| c.id == asked) else { return };
         let sent = state.cursors.sent;
         out.effects.push(Effect::Command(connection.id, Command::Finish { retry_ms: None }));
         self.lose_connection(stream, sent, false, now_ms, out);
@@ -205,7 +243,6 @@ impl Session {
     /// The POST's connection is gone, or its id was cancelled, while it waited: nothing is claimed.
     pub(super) fn withdraw(&mut self, id: ConnectionId, now_ms: u64, out: &mut Output) {
         let Some(waiter) = self.take_waiter(id) else { return };
-        self.queue.retain(|&queued| queued != id);
         out.effects.push(wait_ended(id, now_ms.saturating_sub(waiter.arrived_ms)));
         self.review_due = true;
         let rejections = self.refusals(&waiter, |_| Reason::Withdrawn);

@@ -2,7 +2,6 @@
 
 use super::Session;
 use super::timer::Timer;
-use super::waiting::{Headers, Wait};
 use crate::effect::{Command, Effect, Output};
 use crate::id::{ConnectionId, Seq, StreamId};
 use crate::input::WireEvent;
@@ -23,6 +22,7 @@ impl Session {
             _ => {}
         }
         let Some(&id) = self.carried.get(&connection) else { return };
+        self.last_activity_ms = now_ms;
         match event {
             WireEvent::Progress { sent } => self.progress(id, sent),
             WireEvent::FinalHanded => self.final_handed(id, connection, now_ms, out),
@@ -31,40 +31,20 @@ impl Session {
                 self.final_acknowledged(id, connection, now_ms, out);
             }
             WireEvent::Reset => self.reset(id, connection, now_ms, out),
-            WireEvent::Fin | WireEvent::NextRequest => self.connection_done(id, connection, out),
+            WireEvent::Fin | WireEvent::NextRequest => self.connection_done(id, connection),
             WireEvent::Lost { sent, acknowledged } => {
-                if self
-                    .streams
-                    .get(&id)
-                    .is_some_and(|s| s.connection.is_some_and(|c| c.id == connection))
-                {
+                if self.carried_by(connection).is_some() {
                     self.lose_connection(id, sent, acknowledged, now_ms, out);
                 }
             }
             WireEvent::Ended { sent } => {
-                if self
-                    .streams
-                    .get(&id)
-                    .is_some_and(|s| s.connection.is_some_and(|c| c.id == connection))
-                {
+                if self.carried_by(connection).is_some() {
                     self.lose_connection(id, sent, false, now_ms, out);
                 }
             }
             WireEvent::HeadersAcknowledged
             | WireEvent::ReplayAcknowledged
             | WireEvent::LivenessAcknowledged => {}
-        }
-    }
-
-    /// The head of a waiting POST's answer was acknowledged: its own connection lives.
-    fn prove(&mut self, connection: ConnectionId) {
-        let Some(waiter) = self.waiting.get_mut(&connection) else { return };
-        waiter.headers = Headers::Acknowledged;
-        if waiter.wait == Wait::Proof {
-            // Back to its turn: it is decided afresh, and claimed if nothing changed.
-            waiter.wait = Wait::Turn;
-            self.queue.push_front(connection);
-            self.review_due = true;
         }
     }
 
@@ -84,6 +64,12 @@ impl Session {
         }
     }
 
+    /// The stream whose current connection this is.
+    pub(super) fn carried_by(&self, connection: ConnectionId) -> Option<StreamId> {
+        let stream = self.streams.get(self.carried.get(&connection)?)?;
+        stream.connection.filter(|current| current.id == connection).map(|_| stream.id)
+    }
+
     pub(super) fn open_gate(&mut self, connection: ConnectionId) {
         self.replays.remove(&connection);
         self.review_due = true;
@@ -96,7 +82,7 @@ impl Session {
         };
         for waiter in self.waiting.values_mut() {
             for call in &stream.calls {
-                if waiter.asked.contains(call) {
+                if waiter.asked.get(call) == Some(&connection) {
                     waiter.alive.insert(*call);
                     self.review_due = true;
                 }
@@ -120,9 +106,11 @@ impl Session {
     ) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(attached) = stream.connection.filter(|c| c.id == connection) else { return };
-        if let Some(last) = stream.last {
-            stream.cursors.send(last);
+        let Some(last) = stream.last else { return };
+        if stream.state == StreamState::Ending {
+            return;
         }
+        stream.cursors.send(last);
         stream.ended_ms = Some(now_ms);
         stream.reset_may_come = attached.observed;
         if stream.state == StreamState::Live {
@@ -146,8 +134,23 @@ impl Session {
         if stream.state == StreamState::Ending {
             self.move_stream(id, StreamState::Presumed, now_ms, out);
         }
-        if self.streams.get(&id).is_some_and(|stream| !stream.reset_may_come) {
+        if self.streams.get(&id).is_some_and(|stream| stream.reset_may_come) {
+            let until_ms = now_ms + self.limits().reset_window_ms + 1;
+            self.timers.insert((until_ms, Timer::Ended(connection)));
+        } else {
             self.carried.remove(&connection);
+        }
+    }
+
+    /// The `reset_window` of an ended connection is over: what it still says means nothing.
+    pub(super) fn forget_ended(&mut self, connection: ConnectionId) {
+        if self.carried_by(connection).is_some() {
+            return;
+        }
+        let Some(id) = self.carried.remove(&connection) else { return };
+        if let Some(stream) = self.streams.get_mut(&id).filter(|s| s.connection.is_none()) {
+            stream.reset_may_come = false;
+            self.changed_streams.insert(id);
         }
     }
 
@@ -158,22 +161,28 @@ impl Session {
         self.review_due = true;
         let window_ms = self.limits().reset_window_ms;
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let counts = stream.reset_may_come
-            && stream.ended_ms.is_some_and(|at| now_ms.saturating_sub(at) <= window_ms);
-        stream.reset_may_come = false;
-        let ending = stream.state == StreamState::Ending;
-        if stream.connection.is_some_and(|c| c.id == connection) {
-            stream.connection = None;
-        } else if stream.connection.is_some() {
+        if stream.connection.is_some_and(|c| c.id != connection) {
+            // A newer connection carries it: the older one's end says nothing of that.
             return;
         }
-        if ending || counts && stream.state == StreamState::Presumed {
-            self.doubt(id, now_ms, out);
+        let soon = stream.since_end_ms(now_ms).is_some_and(|ms| ms <= window_ms);
+        let counts = stream.reset_may_come && soon;
+        stream.reset_may_come = false;
+        match stream.state {
+            StreamState::Ending => {
+                stream.connection = None;
+                self.doubt(id, now_ms, out);
+            }
+            StreamState::Presumed if counts => self.doubt(id, now_ms, out),
+            _ if stream.connection.is_some() => {
+                self.lose_connection(id, Seq::ORIGIN, false, now_ms, out);
+            }
+            _ => {}
         }
     }
 
     /// The delivery of an ended stream is in doubt; its repeats are repeats.
-    fn doubt(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
+    pub(super) fn doubt(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
         for call in self.streams.get(&id).map(|stream| stream.calls.clone()).unwrap_or_default() {
             self.mark_lost(call, now_ms);
         }
@@ -186,7 +195,7 @@ impl Session {
 
     /// FIN or a next request: no proof of delivery, but no reset can come any more, and a replay
     /// that had arrived need not settle longer.
-    fn connection_done(&mut self, id: StreamId, connection: ConnectionId, out: &mut Output) {
+    fn connection_done(&mut self, id: StreamId, connection: ConnectionId) {
         let arrived = self.replays.get_mut(&connection).map(|replay| {
             replay.settled = true;
             replay.acknowledged_ms.is_some()
@@ -194,15 +203,16 @@ impl Session {
         if arrived == Some(true) {
             self.open_gate(connection);
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.connection.is_none_or(|c| c.id == connection) {
-            stream.reset_may_come = false;
-        }
-        if stream.connection.is_none() {
+        self.review_due |= !self.waiting.is_empty();
+        let attached = self.carried_by(connection).is_some();
+        if !attached {
             self.carried.remove(&connection);
         }
-        self.review_due |= !self.waiting.is_empty();
-        let _ = out;
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if attached || stream.connection.is_none() {
+            stream.reset_may_come = false;
+            self.changed_streams.insert(id);
+        }
     }
 
     /// A stream lost its connection.
@@ -240,6 +250,10 @@ impl Session {
                 self.move_stream(id, to, now_ms, out);
             }
             StreamState::Ending if acknowledged => {
+                // Its connection is gone: no reset can follow.
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.reset_may_come = false;
+                }
                 self.move_stream(id, StreamState::Presumed, now_ms, out);
             }
             StreamState::Ending => self.doubt(id, now_ms, out),

@@ -1,0 +1,184 @@
+//! Undoing what the store refused: a batch is committed whole or not at all (design section 4).
+
+use super::timer::Timer;
+use super::waiting::Waiter;
+use super::{Session, UpstreamState};
+use crate::effect::{Batch, Effect, Eviction, Output};
+use crate::id::{CallId, StreamId};
+use crate::ledger::Call;
+use crate::policy::{Decision, Verdict};
+use crate::stream::{Stream, StreamState};
+use crate::token::{DedupRecord, Outcome};
+
+/// What is needed if the last output is refused, because one of its token rows has another owner.
+#[derive(Clone, Debug)]
+pub(super) enum Undo {
+    /// It claimed: all of it is taken back, and the POST is decided again.
+    Claim(Box<Claimed>),
+    /// It told how a call stands whose token another session took over: it comes again without.
+    Outcome(Box<(Batch, Vec<Effect>)>),
+}
+
+/// The state before a claim, as far as the claim touches it.
+#[derive(Clone, Debug)]
+pub(super) struct Claimed {
+    waiter: Waiter,
+    claimed: Vec<CallId>,
+    opened: Option<StreamId>,
+    calls: Vec<Call>,
+    streams: Vec<Stream>,
+    evictions: Vec<Eviction>,
+    upstream: UpstreamState,
+}
+
+impl Claimed {
+    /// Completes it with what the claim did.
+    pub(super) fn with(
+        mut self,
+        claimed: Vec<CallId>,
+        opened: Option<StreamId>,
+        batch: &Batch,
+    ) -> Undo {
+        self.claimed = claimed;
+        self.opened = opened;
+        self.evictions.clone_from(&batch.evictions);
+        Undo::Claim(Box::new(self))
+    }
+}
+
+impl Session {
+    /// Remembers what the admission of a POST will touch, if a token row is written with it.
+    pub(super) fn prepare_undo(&self, waiter: &Waiter, decisions: &[Decision]) -> Option<Claimed> {
+        let mut touched = Vec::new();
+        for decision in decisions {
+            match &decision.verdict {
+                Verdict::Claim { supersede } => touched.extend(supersede),
+                Verdict::Record(Some(call)) | Verdict::Collect(call) => touched.push(*call),
+                _ => {}
+            }
+        }
+        touched.sort();
+        touched.dedup();
+        let calls: Vec<_> = touched.iter().filter_map(|&id| self.ledger.get(id)).cloned().collect();
+        let mut tokens = waiter.requests.iter().filter_map(|request| request.token);
+        if tokens.next().is_none() && calls.iter().all(|call| call.token.is_none()) {
+            return None;
+        }
+        let mut streams: Vec<_> = calls.iter().filter_map(|call| call.stream).collect();
+        streams.extend(waiter.stream);
+        streams.sort();
+        streams.dedup();
+        Some(Claimed {
+            waiter: waiter.clone(),
+            claimed: Vec::new(),
+            opened: None,
+            calls,
+            streams: streams.iter().filter_map(|id| self.streams.get(id)).cloned().collect(),
+            evictions: Vec::new(),
+            upstream: self.upstream.clone(),
+        })
+    }
+
+    /// The last output was refused and dropped whole: a token row of it has another owner. A claim
+    /// is undone and its POST decided again; anything else comes again without that row.
+    pub(super) fn handle_token_taken(
+        &mut self,
+        call: CallId,
+        record: DedupRecord,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        match self.undo.take() {
+            None => {}
+            Some(Undo::Claim(claimed)) => self.undo_claim(*claimed, call, record, now_ms, out),
+            Some(Undo::Outcome(refused)) => {
+                let (mut batch, effects) = *refused;
+                self.disown(call);
+                batch.dedup.retain(|write| write.record.owner.call != call);
+                out.batch.events.extend(batch.events);
+                out.batch.dedup.extend(batch.dedup);
+                out.batch.calls.extend(batch.calls);
+                out.batch.streams.extend(batch.streams);
+                out.batch.evictions.extend(batch.evictions);
+                out.batch.durable |= batch.durable;
+                out.effects.extend(effects);
+            }
+        }
+    }
+
+    fn undo_claim(
+        &mut self,
+        claimed: Claimed,
+        refused: CallId,
+        mut record: DedupRecord,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let mut waiter = claimed.waiter;
+        let key = self.ledger.get(refused).and_then(|call| call.token);
+        for id in claimed.claimed {
+            self.ledger.remove(id);
+        }
+        if let Some(stream) = claimed.opened {
+            self.drop_stream(stream);
+            self.carried.remove(&waiter.connection.id);
+        }
+        for stream in claimed.streams {
+            self.restore_stream(stream);
+        }
+        for call in claimed.calls {
+            let id = call.id;
+            self.ledger.remove(id);
+            self.ledger.insert(call);
+            self.ledger.restore_token(id);
+        }
+        self.upstream = claimed.upstream;
+        self.log_bytes = self.streams.values().map(|stream| stream.bytes).sum();
+        // What was forgotten to make room stays forgotten: its rows go with the next batch.
+        out.batch.evictions.extend(claimed.evictions);
+        self.changed_calls.clear();
+        self.changed_streams.clear();
+        if let Some(key) = key {
+            let owner = self.ledger.with_token(&key);
+            let ours = record.owner.session == self.start.session;
+            if let Some(local) = owner.filter(|&id| !ours || id != record.owner.call) {
+                self.disown(local);
+            }
+            if ours && owner.is_none() && record.outcome == Outcome::Running {
+                // Nothing here runs it: an instance that cannot see its outcome must not guess.
+                record.outcome = Outcome::Unknown;
+            }
+            for request in &mut waiter.requests {
+                if request.token.map(|token| token.key) == Some(key) {
+                    request.record = Some(record.clone());
+                }
+            }
+        }
+        self.judge(waiter, now_ms, out);
+    }
+
+    /// Another session owns the token of a call: its row is not ours to write any more.
+    fn disown(&mut self, call: CallId) {
+        self.ledger.forget_token(call);
+        self.changed_calls.insert(call);
+    }
+
+    fn drop_stream(&mut self, id: StreamId) {
+        self.owed.remove(&id);
+        let dropped = self.streams.remove(&id);
+        if let Some(at_ms) = dropped.and_then(|stream| stream.deadline_ms) {
+            self.timers.remove(&(at_ms, Timer::Stream(id)));
+        }
+    }
+
+    /// Puts a stream back as it was, with its deadline.
+    fn restore_stream(&mut self, stream: Stream) {
+        let id = stream.id;
+        self.drop_stream(id);
+        if stream.state == StreamState::Owed {
+            self.owed.insert(id);
+        }
+        self.timers.extend(stream.deadline_ms.map(|at_ms| (at_ms, Timer::Stream(id))));
+        self.streams.insert(id, stream);
+    }
+}
