@@ -30,6 +30,10 @@ pub struct Batch {
     pub calls: Vec<Call>,
     /// Streams as they are now.
     pub streams: Vec<Stream>,
+    /// Calls that are no longer in the ledger.
+    pub forgotten_calls: Vec<CallId>,
+    /// Streams that are no longer known; an eviction drops their events.
+    pub forgotten_streams: Vec<StreamId>,
     /// Events that are no longer kept.
     pub evictions: Vec<Eviction>,
     /// True if it holds a claim, a result or an end: it must survive a power cut under
@@ -44,6 +48,8 @@ impl Batch {
             && self.dedup.is_empty()
             && self.calls.is_empty()
             && self.streams.is_empty()
+            && self.forgotten_calls.is_empty()
+            && self.forgotten_streams.is_empty()
             && self.evictions.is_empty()
     }
 }

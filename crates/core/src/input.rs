@@ -152,6 +152,8 @@ pub enum FromUpstream {
     Sent(CallId),
     /// Provably no byte of the call left.
     NotSent(CallId),
+    /// The call was sent, and nothing will tell its outcome: the stream that would have is gone.
+    Lost(CallId),
     /// A response, notification or request; `call` if the adapter knows whose channel it used.
     Message {
         /// Whose channel it came on.

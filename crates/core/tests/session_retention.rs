@@ -327,3 +327,31 @@ fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
     assert!(most.connections <= 2 && most.timers <= 1_000, "{most:?}");
     session.check().expect("consistent");
 }
+
+#[test]
+fn a_json_read_leaves_no_row_behind_once_it_is_answered() {
+    let mut rig = Rig::plain();
+    for id in 1..=50 {
+        let list = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#);
+        rig.post(&list);
+        let call = *rig.executed().last().expect("it runs");
+        rig.answer(call);
+    }
+    assert!(rig.call_rows.is_empty(), "{} rows stay", rig.call_rows.len());
+}
+
+#[test]
+fn a_store_forgets_the_rows_of_streams_that_the_session_forgot() {
+    let mut rig = Rig::plain();
+    for id in 1..=1_500 {
+        let post = rig.post(&call(&id.to_string(), "a", "{}"));
+        rig.answer(*rig.executed().last().expect("it runs"));
+        rig.deliver(post);
+        rig.wire(post, WireEvent::Fin);
+        rig.effects.clear();
+        rig.log.clear();
+    }
+    let streams_max = rejoin_core::limits::Limits::default().session_streams_max;
+    assert!(rig.stream_rows.len() <= streams_max, "{} streams", rig.stream_rows.len());
+    assert!(rig.call_rows.len() <= streams_max, "{} calls", rig.call_rows.len());
+}

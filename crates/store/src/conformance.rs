@@ -52,6 +52,7 @@ pub async fn run(make: impl AsyncFn(Quota) -> Arc<dyn Store>) {
     case!(make, WIDE, commits::a_refused_batch_leaves_no_trace);
     case!(make, WIDE, commits::an_empty_batch_changes_nothing);
     case!(make, WIDE, commits::a_ledger_row_is_replaced);
+    case!(make, WIDE, commits::forgotten_rows_are_gone);
 
     case!(make, WIDE, tokens::a_taken_token_refuses_the_batch);
     case!(make, WIDE, tokens::a_row_is_replaced_by_its_owner_only);

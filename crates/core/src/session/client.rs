@@ -84,7 +84,7 @@ impl Session {
                 if let Some(connection) = self.replies.remove(&id) {
                     out.effects.push(Effect::Reply { connection, body });
                 }
-                self.forget_json(id, out);
+                self.forget_json(id);
             }
         }
     }

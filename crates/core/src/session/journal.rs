@@ -152,10 +152,16 @@ impl Session {
     /// Copies what has changed into the batch.
     pub(super) fn write_rows(&mut self, out: &mut Output) {
         for id in std::mem::take(&mut self.changed_calls) {
-            out.batch.calls.extend(self.ledger.get(id).cloned());
+            match self.ledger.get(id) {
+                Some(call) => out.batch.calls.push(call.clone()),
+                None => out.batch.forgotten_calls.push(id),
+            }
         }
         for id in std::mem::take(&mut self.changed_streams) {
-            out.batch.streams.extend(self.streams.get(&id).cloned());
+            match self.streams.get(&id) {
+                Some(stream) => out.batch.streams.push(stream.clone()),
+                None => out.batch.forgotten_streams.push(id),
+            }
         }
     }
 }

@@ -80,6 +80,7 @@ impl Session {
 
     fn forget_stream(&mut self, id: StreamId, out: &mut Output) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        self.changed_streams.insert(id);
         self.owed.remove(&id);
         self.log_bytes = self.log_bytes.saturating_sub(stream.bytes);
         if let Some(at_ms) = stream.deadline_ms {
@@ -90,6 +91,7 @@ impl Session {
             // A collected call lives on with the stream that collected it.
             if self.ledger.get(call).is_some_and(|call| call.stream == Some(id)) {
                 self.ledger.remove(call);
+                self.changed_calls.insert(call);
             }
         }
         self.server_requests.retain(|_, request| request.stream != id || !request.answered);

@@ -24,6 +24,7 @@ impl Session {
                 }
             }
             FromUpstream::NotSent(call) => self.not_sent(call, now_ms, out),
+            FromUpstream::Lost(call) => self.lose_running_call(call, now_ms, out),
             FromUpstream::Message { call, message } => match message.kind() {
                 Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
                 Kind::Request => self.server_request(call, &message, now_ms, out),
@@ -78,16 +79,16 @@ impl Session {
             out.effects.push(Effect::Reply { connection, body });
         }
         if stream.is_none() {
-            self.forget_json(id, out);
+            self.forget_json(id);
         } else if not_run {
             self.free(id);
         }
     }
 
-    /// A call that is answered as JSON is over: its row says how, and nothing else remembers it.
-    pub(super) fn forget_json(&mut self, id: CallId, out: &mut Output) {
-        self.changed_calls.remove(&id);
-        out.batch.calls.extend(self.ledger.remove(id));
+    /// A call that is answered as JSON is over: nothing remembers it.
+    pub(super) fn forget_json(&mut self, id: CallId) {
+        self.ledger.remove(id);
+        self.changed_calls.insert(id);
     }
 
     /// Appends the response of a call to its stream; the stream ends with its last one. The late
@@ -167,7 +168,7 @@ impl Session {
                 let rejections = vec![rejection];
                 out.effects.push(Effect::Refuse { connection, rejections, batch: false });
             }
-            self.forget_json(id, out);
+            self.forget_json(id);
         }
     }
 
@@ -339,6 +340,12 @@ impl Session {
         }
     }
 
+    fn lose_running_call(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
+        if self.ledger.get(id).is_some_and(|call| call.phase.is_in_flight()) {
+            self.lose_call(id, LostAnswer::OutcomeUnknown, now_ms, out);
+        }
+    }
+
     /// Nothing tells the outcome of a call: its stream ends with an error that says so.
     pub(super) fn lose_call(&mut self, id: CallId, why: LostAnswer, now_ms: u64, out: &mut Output) {
         let Some(call) = self.ledger.get(id) else { return };
@@ -356,7 +363,7 @@ impl Session {
             if let Some(connection) = self.replies.remove(&id) {
                 out.effects.push(Effect::Reply { connection, body });
             }
-            self.forget_json(id, out);
+            self.forget_json(id);
         }
     }
 

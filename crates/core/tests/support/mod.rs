@@ -1,7 +1,7 @@
 //! A session on a virtual clock, with a log, a client and a server that the test plays itself.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its own part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +21,9 @@ pub struct Rig {
     pub now_ms: u64,
     pub log: BTreeMap<StreamId, Vec<Event>>,
     pub tokens: BTreeMap<DedupKey, DedupRecord>,
+    /// Rows that a store would hold.
+    pub call_rows: BTreeSet<CallId>,
+    pub stream_rows: BTreeSet<StreamId>,
     pub effects: Vec<Effect>,
     next_connection: u64,
 }
@@ -55,6 +58,8 @@ impl Rig {
             now_ms: 1_000_000,
             log: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            call_rows: BTreeSet::new(),
+            stream_rows: BTreeSet::new(),
             effects: Vec::new(),
             next_connection: 1,
         }
@@ -85,6 +90,14 @@ impl Rig {
         }
         for write in out.batch.dedup {
             self.tokens.insert(write.key, write.record);
+        }
+        self.call_rows.extend(out.batch.calls.iter().map(|call| call.id));
+        self.stream_rows.extend(out.batch.streams.iter().map(|stream| stream.id));
+        for call in &out.batch.forgotten_calls {
+            self.call_rows.remove(call);
+        }
+        for stream in &out.batch.forgotten_streams {
+            self.stream_rows.remove(stream);
         }
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();

@@ -130,3 +130,25 @@ pub async fn a_ledger_row_is_replaced(store: Arc<dyn Store>) {
     let page = store.read(writer.session, STREAM, Seq::ORIGIN, ALL).await.expect("it is read");
     assert!(page.events.is_empty() && page.gap.is_none() && !page.more);
 }
+
+/// Forgotten rows are not loaded, and a forgotten stream's events are gone with it.
+pub async fn forgotten_rows_are_gone(store: Arc<dyn Store>) {
+    let mut writer = Writer::create(&store, "s").await;
+    let calls = vec![call(1, Phase::Sent), call(2, Phase::Sent)];
+    let streams = [STREAM, StreamId(9)].map(|id| stream(id, StreamState::Live)).to_vec();
+    let batch = Batch { calls, streams, ..Batch::default() };
+    writer.commit(batch).await.expect("it is committed");
+    writer.append(STREAM, &["1", "2"]).await;
+    let batch = Batch {
+        forgotten_calls: vec![CallId(1), CallId(77)],
+        forgotten_streams: vec![STREAM, StreamId(77)],
+        ..Batch::default()
+    };
+    writer.commit(batch).await.expect("forgetting the unknown is no fault");
+    let loaded = store.load(writer.session).await.expect("it loads").expect("it is there");
+    assert_eq!(loaded.calls.iter().map(|call| call.id).collect::<Vec<_>>(), [CallId(2)]);
+    let streams: Vec<_> = loaded.streams.iter().map(|stream| stream.id).collect();
+    assert_eq!(streams, [StreamId(9)]);
+    let page = store.read(writer.session, STREAM, Seq::ORIGIN, ALL).await.expect("it is read");
+    assert!(page.events.is_empty(), "its events are gone");
+}

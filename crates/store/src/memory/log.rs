@@ -151,6 +151,13 @@ impl SessionLog {
                 chain.evict(eviction);
             }
         }
+        for call in batch.forgotten_calls {
+            self.calls.remove(&call);
+        }
+        for stream in batch.forgotten_streams {
+            self.streams.remove(&stream);
+            self.chains.remove(&stream);
+        }
         self.version = self.version.next();
         self.version
     }
