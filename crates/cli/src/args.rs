@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Parser, Subcommand, ValueEnum};
 use rejoin_core::settings;
 
-use crate::limit::LimitSetting;
+use crate::limit::{LimitSetting, VALUE_MAX};
 
 /// Keeps MCP conversations whole over connections that break.
 #[derive(Debug, Parser)]
@@ -53,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// What a repeated call without a token gets once the first has ended
     #[arg(long, value_enum, default_value_t = OnRepeat::Collect)]
     pub(crate) on_repeat: OnRepeat,
+    /// Where the first of a repeated call is looked for: its session, or all of its principal's
+    #[arg(long, value_enum, default_value_t = RepeatScope::Session)]
+    pub(crate) repeat_scope: RepeatScope,
     /// What counts as delivered: acknowledged by the peer's kernel, or by the client itself
     #[arg(long, value_enum, default_value_t = Delivery::Presumed)]
     pub(crate) delivery: Delivery,
@@ -68,6 +71,9 @@ pub(crate) struct ServeArgs {
     /// Believe the server's own readOnlyHint and idempotentHint
     #[arg(long)]
     pub(crate) trust_annotations: bool,
+    /// The server keeps nothing between calls: its restart is not worth telling (`state_lost`)
+    #[arg(long)]
+    pub(crate) stateless_upstream: bool,
     /// What to log on standard error, for example `info` or `rejoin_gateway=debug`
     #[arg(long, value_name = "FILTER", env = "REJOIN_LOG", default_value = "info")]
     pub(crate) log: String,
@@ -110,6 +116,24 @@ impl From<OnRepeat> for settings::OnRepeat {
     }
 }
 
+/// Where the original of a repeat by params is looked for (design section 2, "repeat").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RepeatScope {
+    /// In the session of the POST.
+    Session,
+    /// In all sessions of its principal.
+    Principal,
+}
+
+impl From<RepeatScope> for settings::RepeatScope {
+    fn from(chosen: RepeatScope) -> Self {
+        match chosen {
+            RepeatScope::Session => Self::Session,
+            RepeatScope::Principal => Self::Principal,
+        }
+    }
+}
+
 /// What counts as delivered (design sections 1 and 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Delivery {
@@ -139,9 +163,10 @@ impl FromStr for OwedGrace {
         if text == "never" {
             return Ok(Self(None));
         }
-        text.parse()
-            .map(|milliseconds| Self(Some(milliseconds)))
-            .map_err(|_| "expected a whole number of milliseconds, or `never`".to_owned())
+        match text.parse() {
+            Ok(milliseconds) if milliseconds <= VALUE_MAX => Ok(Self(Some(milliseconds))),
+            _ => Err("expected a whole number of milliseconds, or `never`".to_owned()),
+        }
     }
 }
 
@@ -215,6 +240,7 @@ mod tests {
             Some(OwedGrace(Some(9000)))
         );
         assert_eq!(serve(&["--owed-grace", "never"]).unwrap().owed_grace, Some(OwedGrace(None)));
+        assert!(serve(&["--owed-grace", "18446744073709551615"]).is_err());
         let refusal = serve(&["--owed-grace", "9s"]).unwrap_err().to_string();
         assert!(refusal.contains("milliseconds, or `never`"), "{refusal}");
     }

@@ -36,6 +36,9 @@ pub(crate) enum LimitSettingError {
     },
 }
 
+/// The largest value of any limit: times are added to times, so there must be room above it.
+pub(crate) const VALUE_MAX: u64 = (1 << 53) - 1;
+
 /// The one limit that may be switched off.
 const CAN_BE_NEVER: &str = "owed_grace_ms";
 
@@ -55,7 +58,10 @@ impl FromStr for LimitSetting {
         }
         let value = match given {
             "never" if name == CAN_BE_NEVER => Value::Null,
-            digits => digits.parse::<u64>().map(Value::from).map_err(|_| bad(name, given))?,
+            digits => match digits.parse::<u64>() {
+                Ok(number) if number <= VALUE_MAX => number.into(),
+                _ => return Err(bad(name, given)),
+            },
         };
         let setting = Self { name: name.to_owned(), value };
         // The field may be narrower than 64 bits: find out now, beside the argument at fault.
@@ -123,6 +129,14 @@ mod tests {
     fn a_value_too_large_for_its_limit_is_refused() {
         let given = "tcp_keepalive_probes=4294967296";
         assert_eq!(applied(&[given]), Err(bad("tcp_keepalive_probes", "4294967296")));
+    }
+
+    #[test]
+    fn a_value_that_could_overflow_a_sum_is_refused() {
+        assert_eq!(applied(&["retry_ms=9007199254740991"]).unwrap().retry_ms, VALUE_MAX);
+        for given in ["9007199254740992", "18446744073709551615"] {
+            assert_eq!(applied(&[&format!("retry_ms={given}")]), Err(bad("retry_ms", given)));
+        }
     }
 
     #[test]

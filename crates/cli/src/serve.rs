@@ -122,6 +122,8 @@ impl ServeOptions {
                 limits,
                 on_repeat: args.on_repeat.into(),
                 delivery: args.delivery.into(),
+                repeat_scope: args.repeat_scope.into(),
+                upstream_is_stateless: args.stateless_upstream,
                 idempotent_tools: args.idempotent_tools.into_iter().collect(),
                 trust_annotations: args.trust_annotations,
                 ..Settings::default()
@@ -180,6 +182,9 @@ struct Running {
 
 /// Time that connections get, once their streams have ended, before they are cut.
 const CONNECTIONS_END: Duration = Duration::from_secs(5);
+
+/// Time that the runtime gets to drop its tasks, and with them what they started.
+const RUNTIME_END: Duration = Duration::from_secs(1);
 
 /// The one place where the command line meets the gateway.
 async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
@@ -269,8 +274,9 @@ pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
         .build()
         .map_err(ServeError::Runtime)?;
     let result = runtime.block_on(run(options));
-    // A blocking read that never returns must not keep a finished process alive.
-    runtime.shutdown_background();
+    // Drops every task, which kills the servers that are still there. A blocking read that never
+    // returns must not keep a finished process alive.
+    runtime.shutdown_timeout(RUNTIME_END);
     result
 }
 

@@ -241,7 +241,8 @@ pub enum Note {
         connection: ConnectionId,
         /// The row of design section 5.
         row: u8,
-        /// `pass`, `claim`, `attach`, `record`, `join`, `collect`, `hold`, `probe`, `wait`, `reject`.
+        /// `pass`, `claim`, `attach`, `record`, `join`, `collect`, `hold`, `probe`, `wait` or
+        /// `reject`.
         verdict: &'static str,
         /// Why it was refused.
         reason: Option<Reason>,

@@ -83,7 +83,8 @@ number! {
     StreamId(u32)
 }
 number! {
-    /// A position in a session's log. It only grows; 0 is a stream's origin, which no event carries.
+    /// A position in a session's log. It only grows; 0 is a stream's origin, which no event
+    /// carries.
     Seq(u64)
 }
 number! {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::id::{CallId, ConnectionId, Digest32, EventId, Seq};
 use crate::message::Message;
-use crate::token::{DedupRecord, Token};
+use crate::token::{DedupKey, DedupRecord, Token};
 
 /// One input; `now` goes beside it. Everything that can change a session is one of these.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ pub enum Input {
         /// The event's payload; `None`: it is gone.
         payload: Option<Bytes>,
     },
-    /// The batch that claimed this call was refused as a whole: its token has an owner.
+    /// The batch that claimed this call was refused as a whole: the row of its token, or of its
+    /// [`Scope`], has an owner.
     TokenTaken {
         /// The claim that must be undone.
         call: CallId,
@@ -45,7 +46,14 @@ pub enum Input {
     },
     /// An operator ends every refusal that this call causes (`rejoin sessions release`).
     Release(CallId),
-    /// The gateway is about to stop: streams end, telling clients to come back after this long.
+    /// How many bytes the quotas of the principal and of the whole store still leave, beyond what
+    /// this session keeps now. Said when it changes materially; until then there is no such bound.
+    Room {
+        /// Bytes of payload; a margin for rows is the caller's to take off.
+        bytes: u64,
+    },
+    /// The gateway is about to stop: POSTs that wait are withdrawn, then streams end, telling
+    /// clients to come back after this long.
     Drain {
         /// `retry:` for the streams that are ended.
         retry_ms: u64,
@@ -77,6 +85,18 @@ pub struct Request {
     /// Its token, if it has one.
     pub token: Option<Token>,
     /// What the store knows of that token, looked up when the POST came.
+    pub record: Option<DedupRecord>,
+    /// Where to look for its original in other sessions. Only for a tokenless request of a
+    /// principal that is not anonymous, under `repeat_scope = "principal"`.
+    pub scope: Option<Scope>,
+}
+
+/// One call by its params among all sessions of a principal (design section 2, "repeat").
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Hash over principal, upstream, method and canonical params, apart from those of tokens.
+    pub key: DedupKey,
+    /// What the store knows of it, looked up when the POST came.
     pub record: Option<DedupRecord>,
 }
 

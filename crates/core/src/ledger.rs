@@ -75,6 +75,9 @@ pub struct Call {
     pub body: Digest32,
     /// Its token.
     pub token: Option<DedupKey>,
+    /// Its row among the sessions of its principal; a tokenless call's.
+    #[serde(default)]
+    pub scope: Option<ScopeRow>,
     /// Where it stands.
     pub phase: Phase,
     /// The stream that carries its answer; `None`: it is answered as JSON.
@@ -94,6 +97,17 @@ pub struct Call {
     pub settled_by: Option<Settled>,
 }
 
+/// A tokenless call's row among all sessions of its principal (`repeat_scope = "principal"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopeRow {
+    /// Its key. Of several calls with one key the newest owns the row.
+    pub key: DedupKey,
+    /// When the row ends by itself, as last written (Unix ms).
+    pub expires_ms: u64,
+    /// False once its answer is known to be delivered: it needs the row no longer.
+    pub open: bool,
+}
+
 /// Why nobody waits for a call's own stream any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Settled {
@@ -106,6 +120,17 @@ pub enum Settled {
 }
 
 impl Call {
+    /// The key of the row that it shares with other sessions: its token's, or its scope's while it
+    /// needs that.
+    pub fn key(&self) -> Option<DedupKey> {
+        self.token.or_else(|| self.open_scope().map(|row| row.key))
+    }
+
+    /// Its row among the sessions of its principal, while it needs one.
+    pub fn open_scope(&self) -> Option<ScopeRow> {
+        self.scope.filter(|row| row.open)
+    }
+
     /// When the `repeat_window` starts: the later of its end and its loss.
     pub fn window_start_ms(&self) -> u64 {
         self.ended_ms.max(self.lost_ms).unwrap_or(self.claimed_ms)
@@ -117,23 +142,60 @@ impl Call {
 pub struct Ledger {
     calls: BTreeMap<CallId, Call>,
     by_params: HashMap<Digest32, Vec<CallId>>,
-    by_token: HashMap<DedupKey, CallId>,
+    by_key: HashMap<DedupKey, CallId>,
     running: BTreeSet<CallId>,
+    /// Params of calls that were forgotten although a repeat must not run, and until when.
+    forgotten: HashMap<Digest32, u64>,
     last: CallId,
 }
 
 impl Ledger {
+    /// An empty ledger whose first call gets the number after `base`. Sessions start at different
+    /// numbers, since some servers mix up sessions that use the same JSON-RPC ids.
+    pub fn starting_after(base: CallId) -> Self {
+        Self { last: base, ..Self::default() }
+    }
+
+    /// Remembers that a repeat by these params must not run until then; false if there is no room.
+    pub fn remember_forgotten(
+        &mut self,
+        params: Digest32,
+        until_ms: u64,
+        now_ms: u64,
+        max: usize,
+    ) -> bool {
+        if self.forgotten.len() >= max {
+            self.forgotten.retain(|_, until_ms| *until_ms > now_ms);
+        }
+        let has_room = self.forgotten.len() < max || self.forgotten.contains_key(&params);
+        if has_room {
+            let until = self.forgotten.entry(params).or_default();
+            *until = until_ms.max(*until);
+        }
+        has_room
+    }
+
+    /// True if a call with these params was forgotten that must not be repeated yet.
+    pub fn has_forgotten(&self, params: &Digest32, now_ms: u64) -> bool {
+        self.forgotten.get(params).is_some_and(|until_ms| *until_ms > now_ms)
+    }
+
+    /// How many params are remembered so.
+    pub fn forgotten(&self) -> usize {
+        self.forgotten.len()
+    }
+
     /// The number that the next call gets.
     pub fn next_id(&self) -> CallId {
         CallId(self.last.0 + 1)
     }
 
-    /// Adds a call; a token's newest call owns the token.
+    /// Adds a call; the newest call of a key owns its row.
     pub fn insert(&mut self, call: Call) {
         self.last = self.last.max(call.id);
         self.remember_params(call.params, call.id);
-        if let Some(key) = call.token {
-            self.by_token.insert(key, call.id);
+        if let Some(key) = call.key() {
+            self.by_key.insert(key, call.id);
         }
         if call.phase.is_in_flight() {
             self.running.insert(call.id);
@@ -165,10 +227,10 @@ impl Ledger {
         let call = self.calls.remove(&id)?;
         self.running.remove(&id);
         self.forget_params(call.params, id);
-        if let Some(key) = call.token
-            && self.by_token.get(&key) == Some(&id)
+        if let Some(key) = call.key()
+            && self.by_key.get(&key) == Some(&id)
         {
-            self.by_token.remove(&key);
+            self.by_key.remove(&key);
         }
         Some(call)
     }
@@ -191,19 +253,33 @@ impl Ledger {
         }
     }
 
-    /// Frees the token of a call that never ran.
-    pub fn forget_token(&mut self, id: CallId) {
-        if let Some(key) = self.calls.get_mut(&id).and_then(|call| call.token.take())
-            && self.by_token.get(&key) == Some(&id)
-        {
-            self.by_token.remove(&key);
+    /// Takes its row from a call: it never ran, or another call owns the row.
+    pub fn forget_key(&mut self, id: CallId) {
+        self.leave_key(id);
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.token = None;
+            call.scope = None;
         }
     }
 
-    /// Gives a token back to the call that owned it before a claim was undone.
-    pub fn restore_token(&mut self, id: CallId) {
-        if let Some(key) = self.calls.get(&id).and_then(|call| call.token) {
-            self.by_token.insert(key, id);
+    /// A call needs the row of its scope no longer, or not for now.
+    pub fn leave_key(&mut self, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let key = call.key();
+        if let Some(row) = &mut call.scope {
+            row.open = false;
+        }
+        if let Some(key) = key
+            && self.by_key.get(&key) == Some(&id)
+        {
+            self.by_key.remove(&key);
+        }
+    }
+
+    /// Gives a row to a call that has its key: back, after a claim was undone, or on.
+    pub fn restore_key(&mut self, id: CallId) {
+        if let Some(key) = self.calls.get(&id).and_then(Call::key) {
+            self.by_key.insert(key, id);
         }
     }
 
@@ -222,9 +298,9 @@ impl Ledger {
         self.by_params.get(params).map_or(&[], Vec::as_slice)
     }
 
-    /// The call that owns a token.
-    pub fn with_token(&self, key: &DedupKey) -> Option<CallId> {
-        self.by_token.get(key).copied()
+    /// The call that owns the row of a token or scope.
+    pub fn with_key(&self, key: &DedupKey) -> Option<CallId> {
+        self.by_key.get(key).copied()
     }
 
     /// All calls, oldest first.

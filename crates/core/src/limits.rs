@@ -1,6 +1,7 @@
 //! Every limit of the product, in one place, with its unit in the name (design section 9).
 //!
-//! Times are milliseconds, sizes are bytes. [`Limits::check`] refuses a set that contradicts itself.
+//! Times are milliseconds, sizes are bytes. [`Limits::check`] refuses a set that contradicts
+//! itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,8 @@ pub struct Limits {
     pub reset_window_ms: u64,
     /// Longest wait of an identical POST for a reset of its presumed original.
     pub repeat_wait_ms: u64,
+    /// Time after a clean end in which an answer counts as `ending` where no socket can be seen.
+    pub unobserved_presume_ms: u64,
     /// A running call without one byte from upstream for this long is given up.
     pub call_silence_max_ms: u64,
     /// A server request not answered for this long is answered with an error.
@@ -79,12 +82,18 @@ pub struct Limits {
     pub children_max: usize,
     /// Streams kept in one session.
     pub session_streams_max: usize,
+    /// Calls of one session that are remembered only as "do not run it again", once their streams
+    /// had to be forgotten.
+    pub forgotten_calls_max: usize,
     /// Connections accepted at the same time.
     pub connections_max: usize,
     /// Requests of one batch (revision 2025-03-26).
     pub batch_requests_max: usize,
     /// Log bytes of one session.
     pub session_log_bytes_max: u64,
+    /// Room in the log without which no call is admitted; at most half of what its session may
+    /// keep.
+    pub claim_room_bytes_min: u64,
     /// Log bytes of one principal.
     pub principal_log_bytes_max: u64,
     /// Log bytes in all.
@@ -135,7 +144,8 @@ impl Default for Limits {
             repeat_window_ms: 10 * MINUTE_MS,
             ending_max_ms: 45_000,
             reset_window_ms: 5_000,
-            repeat_wait_ms: 1_000,
+            repeat_wait_ms: 50,
+            unobserved_presume_ms: 1_000,
             call_silence_max_ms: HOUR_MS,
             server_request_max_ms: MINUTE_MS,
             session_idle_ms: 30 * MINUTE_MS,
@@ -158,9 +168,11 @@ impl Default for Limits {
             sessions_max: 10_000,
             children_max: 64,
             session_streams_max: 1_024,
+            forgotten_calls_max: 16_384,
             connections_max: 20_000,
             batch_requests_max: 64,
             session_log_bytes_max: 64 * MIB,
+            claim_room_bytes_min: 64 * 1024,
             principal_log_bytes_max: 1_024 * MIB,
             total_log_bytes_max: 8 * 1_024 * MIB,
             memory_log_bytes_max: 8 * MIB,
@@ -213,7 +225,7 @@ impl Limits {
     pub fn check(&self) -> Result<(), LimitsError> {
         let Some(owed_grace_ms) = self.owed_grace_ms else { return Ok(()) };
         let (retry_ms, hold_max_ms) = (self.retry_ms, self.hold_max_ms);
-        if owed_grace_ms < 4 * retry_ms {
+        if owed_grace_ms < retry_ms.saturating_mul(4) {
             return Err(LimitsError::GraceTooShort { owed_grace_ms, retry_ms });
         }
         if hold_max_ms <= owed_grace_ms {

@@ -35,7 +35,7 @@ pub struct RequestFacts {
     pub token: TokenFact,
     /// It has waited until `hold_max`.
     pub hold_is_over: bool,
-    /// It has waited for `repeat_wait` since it came.
+    /// It has waited for `repeat_wait` since it came, and since its newest original was presumed.
     pub repeat_wait_is_over: bool,
 }
 
@@ -108,7 +108,8 @@ pub enum Verdict {
     },
     /// The POST becomes the new connection of this call's stream.
     Attach(CallId),
-    /// Answer with the recorded response. The call moves here; `None`: from another session.
+    /// Answer with the recorded response. The call moves here; `None`: from another session, where
+    /// it stays.
     Record(Option<CallId>),
     /// As `Record`, by params: marked, and only the old stream is released.
     Collect(CallId),
@@ -222,8 +223,8 @@ fn judge(
         Place::Elsewhere | Place::Json => None,
     };
     let owed = state == Some(StreamState::Owed);
+    let missing = o.may_be_missing();
     let attached = state.is_some_and(StreamState::is_attached);
-    let unsettled = state.is_some_and(StreamState::is_unsettled);
     let late_result = o.phase == Phase::Cancelled { result: true };
     let finished = o.phase == Phase::Finished;
     let reject = |reason| Some(RowVerdict::Is(Verdict::Reject(reason)));
@@ -244,18 +245,20 @@ fn judge(
             reject(Reason::OutcomeUnknown)
         }
         8 if o.by_token && (o.phase.is_in_flight() || attached) => Some(in_flight(o, session)),
-        9 if by_params && o.phase.is_in_flight() && unsettled => Some(in_flight(o, session)),
+        9 if by_params && o.phase.is_in_flight() && missing => Some(in_flight(o, session)),
         10 if repeat && finished && owed => match o.call {
             Some(call) if session.on_repeat == OnRepeat::Join => {
                 Some(after_replay(Verdict::Collect(call), request, session))
             }
             _ => reject(Reason::StreamNotDrained),
         },
-        11 if by_params && (late_result || finished && unsettled) => match o.call {
-            Some(call) if session.on_repeat != OnRepeat::Reject => {
-                Some(after_replay(Verdict::Collect(call), request, session))
+        11 if by_params && (late_result || finished && missing) => match session.on_repeat {
+            OnRepeat::Reject => reject(Reason::NotIdempotent),
+            // A call of another session stays there: it has the record, and its own stream.
+            _ => {
+                let verdict = o.call.map_or(Verdict::Record(None), Verdict::Collect);
+                Some(after_replay(verdict, request, session))
             }
-            _ => reject(Reason::NotIdempotent),
         },
         12 if o.is_identical(request) && request.repeatable => Some(RowVerdict::Admit),
         13 if o.is_identical(request) && o.is_scarred && (attached || o.is_fresh) => {
@@ -326,10 +329,20 @@ impl Original {
     fn is_repeat_by_params(&self, request: &RequestFacts) -> bool {
         let released = match self.place {
             Place::Stream(StreamState::Released(why)) => why != Release::Cancelled,
-            Place::Stream(_) => false,
-            Place::Json | Place::Elsewhere => true,
+            Place::Stream(_) | Place::Elsewhere => false,
+            Place::Json => true,
         };
         self.is_identical(request) && self.in_repeat_window && !released
+    }
+
+    /// Its answer may be missing at its client. What another session has delivered is not told here
+    /// by params at all; a token's call there may be anywhere.
+    fn may_be_missing(&self) -> bool {
+        match self.place {
+            Place::Stream(state) => state.is_unsettled(),
+            Place::Elsewhere => !self.by_token,
+            Place::Json => false,
+        }
     }
 
     fn is_presumed(&self) -> bool {
@@ -339,8 +352,7 @@ impl Original {
     /// Row 6, once it is known to be a repeat.
     pub(crate) fn is_superseded_by(&self, request: &RequestFacts) -> bool {
         let repeat = self.by_token || self.is_repeat_by_params(request);
-        let unsettled = matches!(self.place, Place::Stream(state) if state.is_unsettled());
         let lost = matches!(self.phase, Phase::Cancelled { .. } | Phase::Unknown);
-        repeat && request.repeatable && (unsettled || lost)
+        repeat && request.repeatable && (self.may_be_missing() || lost)
     }
 }

@@ -9,9 +9,11 @@ mod client;
 mod facts;
 mod get;
 mod journal;
+mod mark;
 mod post;
 mod record;
 mod retention;
+mod rows;
 mod timer;
 mod undo;
 mod upstream;
@@ -48,6 +50,8 @@ pub struct SessionStart {
     pub session: Digest32,
     /// The ledger's epoch, as advertised to clients that send tokens.
     pub ledger_epoch: u64,
+    /// Random, below 2^52: its calls are numbered from the next number on.
+    pub call_base: CallId,
     /// Random; makes its event ids unknown to every other session.
     pub epoch: Epoch,
     /// The revision that the client asked for: decides about priming.
@@ -91,6 +95,8 @@ pub struct Session {
     never_resumes: bool,
     last_activity_ms: u64,
     log_bytes: u64,
+    /// What `log_bytes` may grow to before the principal's or the store's quota is used up.
+    room_max_bytes: u64,
     undo: Option<Undo>,
     changed_calls: BTreeSet<CallId>,
     changed_streams: BTreeSet<StreamId>,
@@ -136,10 +142,11 @@ impl Session {
     /// A new session, with its standalone stream.
     pub fn new(start: SessionStart, now_ms: u64) -> Self {
         let standalone = Stream::new(StreamId::STANDALONE, StreamState::Live, now_ms);
+        let call_base = start.call_base;
         let idle_at_ms = now_ms + start.settings.limits.session_idle_ms;
         Self {
             start,
-            ledger: Ledger::default(),
+            ledger: Ledger::starting_after(call_base),
             streams: BTreeMap::from([(StreamId::STANDALONE, standalone)]),
             last_seq: Seq::ORIGIN,
             last_stream: StreamId::STANDALONE,
@@ -162,6 +169,7 @@ impl Session {
             never_resumes: false,
             last_activity_ms: now_ms,
             log_bytes: 0,
+            room_max_bytes: u64::MAX,
             undo: None,
             changed_calls: BTreeSet::new(),
             changed_streams: BTreeSet::new(),
@@ -171,10 +179,11 @@ impl Session {
 
     /// Takes one input; what it causes is added to `out`. After `Effect::End` nothing more comes.
     ///
-    /// An output with token rows (`batch.dedup`) must be committed before the next input. If a row
-    /// does not hold, the whole output is dropped and the next input is [`Input::TokenTaken`] with
-    /// the call that wrote the row (`record.owner.call`): a claim is undone and decided again,
-    /// anything else comes again without the row. A token's claim is always alone in its output.
+    /// An output with rows of tokens or scopes (`batch.dedup`) must be committed before the next
+    /// input. If a row does not hold, the whole output is dropped and the next input is
+    /// [`Input::TokenTaken`] with the call that wrote the row (`record.owner.call`): a claim is
+    /// undone and decided again, anything else comes again without the row. Such a claim is always
+    /// alone in its output.
     pub fn handle(&mut self, input: Input, now_ms: u64, out: &mut Output) {
         if self.ended {
             return;
@@ -199,6 +208,10 @@ impl Session {
                 self.handle_token_taken(call, record, now_ms, out);
             }
             Input::Release(call) => self.handle_release(call, now_ms, out),
+            Input::Room { bytes } => {
+                self.room_max_bytes = self.log_bytes.saturating_add(bytes);
+                self.make_way(now_ms, out);
+            }
             Input::Drain { retry_ms } => self.handle_drain(retry_ms, now_ms, out),
             Input::Tick => self.handle_tick(now_ms, out),
         }

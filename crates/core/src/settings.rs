@@ -30,6 +30,18 @@ pub enum Delivery {
     Proved,
 }
 
+/// Where the original of a repeat by params is looked up (design section 2, "repeat").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepeatScope {
+    /// In the session of the POST.
+    #[default]
+    Session,
+    /// In all sessions of its principal: a client that starts a new session and repeats a call
+    /// there does not run it twice.
+    Principal,
+}
+
 /// All that shapes decisions, besides the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +50,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What a repeat by params gets.
     pub on_repeat: OnRepeat,
+    /// Where the original of a repeat by params is looked up.
+    pub repeat_scope: RepeatScope,
     /// What counts as delivered.
     pub delivery: Delivery,
     /// Tools that the operator declares idempotent.

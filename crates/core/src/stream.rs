@@ -1,5 +1,6 @@
 //! Streams and their states (design section 3).
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::cursor::Cursors;
@@ -79,6 +80,10 @@ pub struct Stream {
     pub id: StreamId,
     /// Its calls; more than one only for a batch, none for the standalone stream.
     pub calls: Vec<CallId>,
+    /// Raw JSON-RPC ids of the requests that it answers, as they were when it took them: a call may
+    /// move to a newer request, and whoever resumes this stream waits for the id that it sent.
+    #[serde(default)]
+    pub request_ids: Vec<Bytes>,
     /// False for requests that are never gated: losing its connection owes nothing.
     pub owes: bool,
     /// State; meaningless for the standalone stream.
@@ -131,6 +136,7 @@ impl Stream {
         Self {
             id,
             calls: Vec::new(),
+            request_ids: Vec::new(),
             owes: true,
             state,
             cursors: Cursors::default(),

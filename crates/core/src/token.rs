@@ -65,7 +65,9 @@ pub enum Outcome {
     Tombstone,
 }
 
-/// What the ledger knows of a token across sessions.
+/// What the ledger knows of a token across sessions; or, under `repeat_scope = "principal"`, of a
+/// tokenless call by its params. The latter row goes as soon as the answer is known to be
+/// delivered, and with the repeat window at the latest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DedupRecord {
     /// The call that runs or ran under the token.
@@ -84,5 +86,11 @@ impl DedupRecord {
     /// True if a call owns the row; a freed row counts as absent.
     pub fn is_owned(&self) -> bool {
         self.outcome != Outcome::Freed
+    }
+
+    /// True while a repeat by params of another session is a repeat of this row's call. Its owner
+    /// moves the end for as long as it still runs, or waits for its client.
+    pub fn is_in_repeat_window(&self, now_ms: u64) -> bool {
+        self.is_owned() && now_ms < self.result_expires_ms
     }
 }

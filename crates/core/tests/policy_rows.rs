@@ -69,6 +69,11 @@ impl Case<'_> {
         self.is(o, &[StreamState::Owed, StreamState::Abandoned, StreamState::Doubtful])
     }
 
+    /// "dropped", or in another session and not known there to be delivered.
+    fn missing(&self, o: &Original) -> bool {
+        self.dropped(o) || o.place == Place::Elsewhere && !o.by_token
+    }
+
     fn in_flight(o: &Original) -> bool {
         matches!(o.phase, Phase::Claimed | Phase::Sent)
     }
@@ -138,7 +143,7 @@ impl Case<'_> {
     }
 
     fn replaceable(&self, o: &Original) -> bool {
-        self.repeat(o) && (self.dropped(o) || Self::cancelled_or_unknown(o))
+        self.repeat(o) && (self.missing(o) || Self::cancelled_or_unknown(o))
     }
 
     fn row_6(&self, o: &Original) -> Option<Says> {
@@ -158,7 +163,7 @@ impl Case<'_> {
     }
 
     fn row_9(&self, o: &Original) -> Option<Says> {
-        (self.by_params(o) && Self::in_flight(o) && self.dropped(o)).then(|| self.join_or_reject(o))
+        (self.by_params(o) && Self::in_flight(o) && self.missing(o)).then(|| self.join_or_reject(o))
     }
 
     fn row_10(&self, o: &Original) -> Option<Says> {
@@ -171,12 +176,15 @@ impl Case<'_> {
     }
 
     fn row_11(&self, o: &Original) -> Option<Says> {
-        let lost = self.is(o, &[StreamState::Abandoned, StreamState::Doubtful]);
+        let here = self.is(o, &[StreamState::Abandoned, StreamState::Doubtful]);
+        let lost = here || o.place == Place::Elsewhere;
         let late = o.phase == Phase::Cancelled { result: true };
-        let call = o.call.filter(|_| self.by_params(o) && (Self::finished(o) && lost || late))?;
-        Some(match self.s.on_repeat {
-            OnRepeat::Reject => Says::Is(Verdict::Reject(Reason::NotIdempotent)),
-            _ => self.record(Verdict::Collect(call)),
+        (self.by_params(o) && (Self::finished(o) && lost || late)).then(|| {
+            match (self.s.on_repeat, o.call) {
+                (OnRepeat::Reject, _) => Says::Is(Verdict::Reject(Reason::NotIdempotent)),
+                (_, Some(call)) => self.record(Verdict::Collect(call)),
+                (_, None) => self.record(Verdict::Record(None)),
+            }
         })
     }
 
@@ -328,8 +336,9 @@ fn if_true(possible: bool) -> &'static [bool] {
 }
 
 /// All originals in one phase and place. Impossible, and left out:
-/// - other params without the token that finds the call; another session's call without token;
-/// - outside the window while in flight, attached, owed or doubtful, or elsewhere (by token only);
+/// - other params without the token that finds the call;
+/// - outside the window while in flight, attached, owed or doubtful, or elsewhere: such a row is
+///   not looked at;
 /// - a re-send, unseen, a scar, `fresh`, a reset or a sign of life where there is no stream;
 /// - `fresh` unless presumed or proved; a reset unless presumed; a re-send with other params;
 /// - unseen once the final event was handed over; owed, abandoned or doubtful without a scar.
@@ -347,9 +356,8 @@ fn originals_at(phase: Phase, place: Place, call: u64) -> Vec<Original> {
         || matches!(state, Some(StreamState::Owed | StreamState::Doubtful));
     let handed = settled || matches!(state, Some(StreamState::Ending | StreamState::Doubtful));
     let tokens: &[(bool, bool)] = match place {
-        Place::Elsewhere => &[(true, true), (true, false)],
         Place::Json => &[(false, true)],
-        Place::Stream(_) => &[(false, true), (true, true), (true, false)],
+        Place::Stream(_) | Place::Elsewhere => &[(false, true), (true, true), (true, false)],
     };
     let windows = if open { &BOTH[1..] } else { &BOTH[..] };
     let scars = if dropped { &BOTH[1..] } else { if_true(here) };
@@ -526,6 +534,7 @@ fn every_original_is_decided_as_the_table_says_and_every_row_is_reached() {
         (10, "collect"),
         (10, "stream_not_drained"),
         (11, "collect"),
+        (11, "record"),
         (11, "not_idempotent"),
         (14, "probe"),
         (14, "twin"),

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rejoin_core::effect::{Effect, Event, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
-use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, WireEvent};
+use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent};
 use rejoin_core::message::Message;
 use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
-use rejoin_core::settings::{Delivery, OnRepeat, Settings};
-use rejoin_core::token::{DedupKey, DedupRecord, Token};
-use support::{call, parse};
+use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
+use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
+use support::{call, parse, scope_key, scope_key_of, written};
+
+/// Another session of the same principal.
+const ELSEWHERE: [u8; 32] = [9; 32];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -37,6 +40,8 @@ enum Op {
     Closed,
     Reopened,
     Cancel { id: u8 },
+    Elsewhere { tool: u8, outcome: u8 },
+    Room { bytes: u64 },
     Pass { ms: u32 },
 }
 
@@ -61,6 +66,8 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => Just(Op::Closed),
         1 => Just(Op::Reopened),
         2 => (1..4u8).prop_map(|id| Op::Cancel { id }),
+        1 => (0..3u8, 0..6u8).prop_map(|(tool, outcome)| Op::Elsewhere { tool, outcome }),
+        1 => prop::sample::select(vec![0, 300, u64::MAX]).prop_map(|bytes| Op::Room { bytes }),
         5 => prop::sample::select(vec![1, 50, 300, 1_000, 2_500, 6_000, 11_000, 50_000, 700_000])
             .prop_map(|ms| Op::Pass { ms }),
     ]
@@ -69,8 +76,10 @@ fn ops() -> impl Strategy<Value = Op> {
 fn settings() -> impl Strategy<Value = Settings> {
     let repeat = prop::sample::select(vec![OnRepeat::Collect, OnRepeat::Join, OnRepeat::Reject]);
     let delivery = prop::sample::select(vec![Delivery::Presumed, Delivery::Proved]);
-    (repeat, delivery, prop::bool::weighted(0.2)).prop_map(|(on_repeat, delivery, strict)| {
-        let mut settings = Settings { on_repeat, delivery, ..Settings::default() };
+    let scope = prop::sample::select(vec![RepeatScope::Session, RepeatScope::Principal]);
+    let strict = prop::bool::weighted(0.2);
+    (repeat, delivery, scope, strict).prop_map(|(on_repeat, delivery, repeat_scope, strict)| {
+        let mut settings = Settings { on_repeat, delivery, repeat_scope, ..Settings::default() };
         settings.idempotent_tools.insert("tool2".to_owned());
         if strict {
             settings.limits.owed_grace_ms = None;
@@ -124,6 +133,7 @@ impl World {
         let start = SessionStart {
             session: digest(b"session"),
             ledger_epoch: 1,
+            call_base: CallId(0),
             epoch: Epoch(1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
@@ -183,15 +193,12 @@ impl World {
         if let Err(why) = self.session.check() {
             panic!("{why}");
         }
-        for write in &out.batch.dedup {
-            let owner = self.tokens.get(&write.key).filter(|r| r.is_owned()).map(|r| r.owner);
-            if owner != write.expected {
-                let record = self.tokens[&write.key].clone();
-                return self.step(Input::TokenTaken { call: write.record.owner.call, record });
+        match written(&self.tokens, &out.batch.dedup) {
+            Ok(tokens) => self.tokens = tokens,
+            Err(taken) => {
+                let (call, record) = *taken;
+                return self.step(Input::TokenTaken { call, record });
             }
-        }
-        for write in out.batch.dedup {
-            self.tokens.insert(write.key, write.record);
         }
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
@@ -206,6 +213,7 @@ impl World {
             self.see(effect, &before, &mut loads);
         }
         self.observe();
+        self.check_rows();
         for (connection, stream, seq) in loads {
             let event = self.log[&stream].iter().find(|event| event.seq == seq);
             let payload = event.map(|event| event.payload.clone());
@@ -238,7 +246,11 @@ impl World {
                 let params = message.canonical_params_hash();
                 let tool = message.tool_name().unwrap_or_default();
                 let repeatable = tool.is_empty() || tool == "tool2";
-                let key = self.tokens.iter().find(|(_, row)| row.owner.call == call);
+                let session = self.session.start().session;
+                let owner = Owner { session, call };
+                let scope = scope_key(&message);
+                let key =
+                    self.tokens.iter().find(|(key, row)| row.owner == owner && **key != scope);
                 let token = key.map(|(key, _)| *key);
                 let again = self.ran.values().any(|ran| ran.token == token && !ran.freed);
                 assert!(token.is_none() || repeatable || !again, "a token ran twice");
@@ -256,8 +268,55 @@ impl World {
 
     /// Params that no tokenless effectful request may run with now.
     fn protected(&self) -> BTreeSet<[u8; 32]> {
+        let here = self.open_calls().into_iter().map(|ran| ran.params);
+        let elsewhere = self.tokens.iter().filter(|(key, row)| {
+            row.owner.session == ELSEWHERE
+                && row.is_in_repeat_window(self.now_ms)
+                && **key == scope_key_of(&row.params)
+        });
+        here.chain(elsewhere.map(|(_, row)| row.params)).collect()
+    }
+
+    /// What must not run again has a row that tells other sessions so.
+    fn check_rows(&self) {
+        let scoped = self.settings.repeat_scope == RepeatScope::Principal;
+        for ran in self.open_calls().iter().filter(|ran| scoped && ran.token.is_none()) {
+            let row = self.tokens.get(&scope_key_of(&ran.params));
+            let told = row.is_some_and(|row| row.is_in_repeat_window(self.now_ms));
+            assert!(told, "no other session knows of {ran:?}: {row:?}");
+        }
+    }
+
+    /// A call of another session gets the row, if it is there for the taking.
+    fn run_elsewhere(&mut self, tool: u8, outcome: u8) {
+        let params = parse(&call("1", &format!("tool{tool}"), "{}")).canonical_params_hash();
+        let key = scope_key_of(&params);
+        let theirs = self.tokens.get(&key).filter(|row| row.is_in_repeat_window(self.now_ms));
+        let scoped = self.settings.repeat_scope == RepeatScope::Principal;
+        if !scoped || theirs.is_some_and(|row| row.owner.session != ELSEWHERE) {
+            return;
+        }
+        let response = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into();
+        let outcome = match outcome {
+            0 => Outcome::Running,
+            1 => Outcome::Finished { response, ended_ms: self.now_ms },
+            2 => Outcome::Cancelled,
+            3 => Outcome::Unknown,
+            _ => {
+                self.tokens.remove(&key);
+                return;
+            }
+        };
+        let owner = Owner { session: ELSEWHERE, call: CallId(1) };
+        let until_ms = self.now_ms + self.settings.limits.repeat_window_ms;
+        let (result_expires_ms, expires_ms) = (until_ms, until_ms);
+        let row = DedupRecord { owner, params, outcome, result_expires_ms, expires_ms };
+        self.tokens.insert(key, row);
+    }
+
+    fn open_calls(&self) -> Vec<&Ran> {
         let view = self.session.view();
-        let mut params = BTreeSet::new();
+        let mut calls = Vec::new();
         for call in &view.calls {
             let Some(ran) = self.ran.get(&call.id).filter(|ran| !ran.freed) else { continue };
             let state = view.streams.iter().find(|stream| Some(stream.id) == call.stream);
@@ -270,10 +329,10 @@ impl World {
                 || lost && recent
                 || running && !attached;
             if open && !ran.repeatable {
-                params.insert(ran.params);
+                calls.push(ran);
             }
         }
-        params
+        calls
     }
 
     /// Notes when calls changed, and which held POSTs were answered.
@@ -322,7 +381,11 @@ impl World {
         let record = token.and_then(|token| self.tokens.get(&token.key).cloned());
         let requests = bodies
             .iter()
-            .map(|body| Request { message: parse(body), token, record: record.clone() })
+            .map(|body| {
+                let message = parse(body);
+                let scope = self.scope(&message).filter(|_| token.is_none());
+                Request { message, token, record: record.clone(), scope }
+            })
             .collect();
         self.unanswered.insert(connection, self.now_ms);
         if json {
@@ -331,6 +394,14 @@ impl World {
         let (batch, body) = (bodies.len() > 1, digest(bodies.concat().as_bytes()));
         let observed = self.observed;
         self.feed(Input::Post(Post { connection, observed, requests, batch, body }));
+    }
+
+    /// What was looked up for a tokenless request; every third time before the row was written.
+    fn scope(&self, message: &Message) -> Option<Scope> {
+        let key = scope_key(message);
+        let record = self.tokens.get(&key).filter(|_| !self.last.is_multiple_of(3)).cloned();
+        let scoped = self.settings.repeat_scope == RepeatScope::Principal;
+        scoped.then_some(Scope { key, record })
     }
 
     fn event_at(&self, stream: u8, back: u8) -> EventId {
@@ -440,6 +511,8 @@ impl World {
                 let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
                 self.feed(Input::Respond(parse(&text)));
             }
+            Op::Elsewhere { tool, outcome } => self.run_elsewhere(tool, outcome),
+            Op::Room { bytes } => self.feed(Input::Room { bytes }),
             Op::Closed => self.feed(Input::Upstream(FromUpstream::Closed)),
             Op::Reopened => self.feed(Input::Upstream(FromUpstream::Reopened)),
             Op::Pass { ms } => self.pass(u64::from(ms)),
@@ -530,9 +603,15 @@ fn run(settings: Settings, observed: bool, ops: &[Op]) {
     assert!(world.unanswered.is_empty(), "never answered: {:?}", world.unanswered);
 }
 
+/// How many conversations; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(300)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 300,
+        cases: cases(),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

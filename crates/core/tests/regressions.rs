@@ -87,7 +87,7 @@ fn v3_a_reset_that_comes_while_the_repeat_waits_makes_it_a_repeat() {
     rig.answer(rig.executed()[0]);
     rig.deliver(first);
     let repeat = rig.post(&charge("2"));
-    rig.pass(900);
+    rig.pass(40);
     rig.wire(first, WireEvent::Reset);
     assert!(is_record(&rig, repeat, r#""id":2"#));
     assert_eq!(rig.executed().len(), 1);

@@ -122,7 +122,7 @@ fn where_no_socket_can_be_seen_a_clean_end_is_presumed_after_a_second() {
     let mut rig = Rig::plain();
     let connection = rig.connection();
     let message = parse(&call("1", "a", "{}"));
-    let requests = vec![Request { message, token: None, record: None }];
+    let requests = vec![Request { message, token: None, record: None, scope: None }];
     let body = [0; 32];
     rig.feed(Input::Post(Post { connection, observed: false, requests, batch: false, body }));
     let stream = rig.opened(connection).expect("it streams").stream;

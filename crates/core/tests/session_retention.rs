@@ -5,6 +5,7 @@ mod support;
 use rejoin_core::effect::{Command, Effect, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, Seq, StreamId, digest};
 use rejoin_core::input::{FromUpstream, Input, Post, Request, WireEvent};
+use rejoin_core::message::Message;
 use rejoin_core::rejection::Reason;
 use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
@@ -28,6 +29,10 @@ fn whole(rig: &mut Rig, tool: &str) {
     rig.answer(call);
     rig.deliver(post);
     rig.wire(post, WireEvent::NextRequest);
+}
+
+fn request(message: &Message) -> Request {
+    Request { message: message.clone(), token: None, record: None, scope: None }
 }
 
 fn ended(rig: &Rig) -> bool {
@@ -278,10 +283,52 @@ fn a_drain_ends_every_stream_and_says_when_to_come_back() {
 }
 
 #[test]
+fn a_drain_withdraws_what_waits_before_it_ends_the_streams() {
+    let mut rig = Rig::plain();
+    let owed = rig.post(&call("1", "slow", "{}"));
+    rig.lose(owed, Seq::ORIGIN);
+    let headed = rig.post(&call("2", "a", "{}"));
+    rig.pass(300);
+    let bare = rig.post(&call("3", "b", "{}"));
+    let held = stream(&rig, headed);
+    assert_eq!(rig.state(held), "held");
+    let live = rig.get(None);
+    rig.effects.clear();
+    rig.feed(Input::Drain { retry_ms: 7_000 });
+    let refusal = rig.refused(bare).expect("its headers were not out");
+    assert_eq!((refusal.reason, refusal.send_again), (Reason::Withdrawn, true));
+    let events = rig.events_after(held, Seq::ORIGIN);
+    assert!(events.len() == 1 && events[0].1.contains("40908"), "{events:?}");
+    assert!(events[0].1.contains(r#""sendAgain":true"#), "{events:?}");
+    assert!(rig.log[&held][0].last && rig.state(held) == "released");
+    assert!(rig.commands(headed).is_empty(), "it ends with its last event, and not before");
+    let refused = |e: &Effect| matches!(e, Effect::Refuse { .. });
+    let finish = |e: &Effect| matches!(e, Effect::Command(id, _) if *id == live);
+    let at = |found: &dyn Fn(&Effect) -> bool| rig.effects.iter().position(found);
+    assert!(at(&refused) < at(&finish) && at(&finish).is_some());
+    assert_eq!(rig.session.view().waiting, 0);
+    rig.pass(20_000);
+    assert_eq!(rig.executed().len(), 0, "what was withdrawn is not claimed later");
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn a_drain_does_not_cut_a_stream_whose_last_event_is_still_to_be_written() {
+    let mut rig = Rig::plain();
+    let post = rig.post(&call("1", "a", "{}"));
+    rig.answer(rig.executed()[0]);
+    rig.feed(Input::Drain { retry_ms: 7_000 });
+    assert!(rig.commands(post).is_empty());
+    rig.deliver(post);
+    assert_eq!(rig.state(stream(&rig, post)), "presumed");
+}
+
+#[test]
 fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
     let start = SessionStart {
         session: digest(b"session"),
         ledger_epoch: 1,
+        call_base: CallId(0),
         epoch: Epoch(1),
         asked: Revision::new("2025-11-25"),
         agreed: Revision::new("2025-11-25"),
@@ -306,7 +353,7 @@ fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
     for number in 0..100_000 {
         now_ms += 7;
         let connection = ConnectionId(number);
-        let requests = vec![Request { message: message.clone(), token: None, record: None }];
+        let requests = vec![request(&message)];
         let (batch, body) = (false, [0; 32]);
         let post = Post { connection, observed: true, requests, batch, body };
         let call = feed(&mut session, Input::Post(post), now_ms).expect("it runs at once");

@@ -41,6 +41,7 @@ fn post_unaware(rig: &mut Rig, bodies: &[(&str, Option<Token>)]) -> ConnectionId
         message: parse(body),
         token: *token,
         record: None,
+        scope: None,
     };
     let requests: Vec<_> = bodies.iter().map(request).collect();
     let batch = requests.len() > 1;

@@ -109,14 +109,35 @@ fn a_claim_that_provably_never_left_is_released_and_owes_nothing() {
 }
 
 #[test]
-fn what_was_sent_is_never_taken_back_and_what_was_cancelled_unsent_is() {
+fn a_call_that_the_server_says_it_never_took_is_released_although_bytes_had_left() {
     let mut rig = Rig::plain();
-    rig.post(&call("1", "a", "{}"));
+    let post = rig.post(&call("1", "a", "{}"));
     let id = rig.executed()[0];
     rig.feed(Input::Upstream(FromUpstream::Sent(id)));
     rig.feed(Input::Upstream(FromUpstream::NotSent(id)));
-    assert_eq!(rig.session.view().calls[0].phase, "sent");
+    assert!(rig.events_after(stream(&rig, post), Seq::ORIGIN)[0].1.contains("40909"));
+    rig.post(&call("2", "a", "{}"));
+    assert_eq!(rig.executed().len(), 2);
+}
 
+#[test]
+fn a_call_that_was_lost_upstream_is_unknown_and_the_others_go_on() {
+    let mut rig = Rig::plain();
+    let lost = rig.post(&call("1", "a", "{}"));
+    let other = rig.post(&call("2", "b", "{}"));
+    for id in rig.executed() {
+        rig.feed(Input::Upstream(FromUpstream::Sent(id)));
+    }
+    rig.feed(Input::Upstream(FromUpstream::Lost(rig.executed()[0])));
+    assert!(rig.events_after(stream(&rig, lost), Seq::ORIGIN)[0].1.contains("40906"));
+    rig.answer(rig.executed()[1]);
+    assert!(rig.events_after(stream(&rig, other), Seq::ORIGIN)[0].1.contains("result"));
+    let repeat = rig.post(&call("3", "a", "{}"));
+    assert_eq!(reason(&rig, repeat), Some(Reason::OutcomeUnknown));
+}
+
+#[test]
+fn what_was_cancelled_before_it_left_is_taken_back() {
     let mut rig = Rig::plain();
     rig.post(&call("1", "a", "{}"));
     rig.notify(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);

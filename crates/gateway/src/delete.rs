@@ -24,7 +24,7 @@ impl Gateway {
     /// Answers a DELETE.
     pub(crate) async fn delete(&self, parts: &Parts) -> Response<AnswerBody> {
         match self.try_delete(parts).await {
-            Ok(()) => respond::deleted(),
+            Ok(()) => respond::no_content(),
             Err(error) => respond::delete_failed(&error),
         }
     }

@@ -20,6 +20,7 @@ mod clock;
 mod commit;
 mod effects;
 mod link;
+mod room;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use tokio::time::sleep_until;
 pub use self::clock::Clock;
 use self::commit::Uncommitted;
 use self::link::Link;
+use self::room::RoomWatch;
 use crate::exchange::{Attached, Observed};
 use crate::handle::{Answer, DriverParts, Life, NoteSink, SessionTag};
 
@@ -103,6 +105,7 @@ struct Driver {
     notes: Arc<dyn NoteSink>,
     tag: SessionTag,
     clock: Clock,
+    room: RoomWatch,
     life: Arc<watch::Sender<Life>>,
 }
 
@@ -132,6 +135,7 @@ pub(crate) fn spawn(
         link,
         notes: parts.notes,
         tag: tag.clone(),
+        room: RoomWatch::new(parts.principal),
         clock,
         life: Arc::clone(&life),
     };
@@ -223,11 +227,13 @@ impl Driver {
     /// The next input that is there already.
     fn ready_work(&mut self) -> Option<Work> {
         if self.work.is_empty() {
-            if let Some(event) = self.link.try_next() {
-                self.work.push_back(Input::Upstream(event).into());
-            }
+            // Clients first: a server that floods its session must not keep them waiting. Turn and
+            // turn about, so that neither can starve the other.
             if let Ok(mail) = self.mail.try_recv() {
                 self.open_mail(mail);
+            }
+            if let Some(event) = self.link.try_next() {
+                self.work.push_back(Input::Upstream(event).into());
             }
         }
         self.work.pop_front()
@@ -293,6 +299,7 @@ impl Driver {
             match self.commit(output.batch).await {
                 Ok(()) => {
                     let carried_out = self.carry_out(output.effects).await;
+                    self.look_at_room().await;
                     // Whoever waited may have left.
                     done.into_iter().for_each(|done| done.send(()).unwrap_or(()));
                     return carried_out;
@@ -351,14 +358,21 @@ impl From<Input> for Work {
 impl Draft {
     /// Adds what a later input caused. A row that changed again replaces its older state.
     fn merge(&mut self, later: Self) {
-        let Batch { events, dedup, calls, streams, evictions, durable } = later.output.batch;
+        let later_batch = later.output.batch;
+        let Batch { events, dedup, calls, streams, evictions, durable, .. } = later_batch;
+        let Batch { forgotten_calls, forgotten_streams, .. } = later_batch;
         let batch = &mut self.output.batch;
-        batch.calls.retain(|call| calls.iter().all(|newer| newer.id != call.id));
-        batch.streams.retain(|stream| streams.iter().all(|newer| newer.id != stream.id));
+        let stays = |id| calls.iter().all(|newer| newer.id != id) && !forgotten_calls.contains(&id);
+        batch.calls.retain(|call| stays(call.id));
+        let stays =
+            |id| streams.iter().all(|newer| newer.id != id) && !forgotten_streams.contains(&id);
+        batch.streams.retain(|stream| stays(stream.id));
         batch.events.extend(events);
         batch.dedup.extend(dedup);
         batch.calls.extend(calls);
         batch.streams.extend(streams);
+        batch.forgotten_calls.extend(forgotten_calls);
+        batch.forgotten_streams.extend(forgotten_streams);
         batch.evictions.extend(evictions);
         batch.durable |= durable;
         self.output.effects.extend(later.output.effects);

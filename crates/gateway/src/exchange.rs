@@ -28,13 +28,23 @@ pub(crate) use watcher::Watcher;
 pub(crate) struct Observed {
     wire: Wire,
     exchange: u64,
+    /// Reads that had brought bytes when the request had been read to its end.
+    reads: u64,
 }
 
 impl Observed {
     /// The running exchange of a connection.
     pub(crate) fn now(wire: Wire) -> Self {
-        let exchange = wire.exchange();
-        Self { wire, exchange }
+        let (exchange, reads) = (wire.exchange(), wire.reads());
+        Self { wire, exchange, reads }
+    }
+
+    /// Waits for the connection's next request. True if it was sent after the last frame had been
+    /// handed over, at which time `reads` had brought bytes; one that was pipelined before says
+    /// nothing about this answer.
+    async fn next_request(&self, reads: u64) -> bool {
+        let reads_at_next = self.wire.next_exchange(self.exchange).await;
+        self.reads == reads && reads_at_next > reads
     }
 }
 
@@ -74,6 +84,8 @@ struct Handed {
     replay: Option<Handover>,
     /// The newest liveness comment.
     probe: Option<Handover>,
+    /// Reads that had brought bytes when the newest frame was handed over.
+    reads: u64,
     end: Option<BodyEnd>,
 }
 
@@ -148,12 +160,14 @@ impl Reporter {
     /// A frame is about to be returned from `poll_frame`. Must be called inside it.
     pub(crate) fn hand(&self, sent: Seq, milestones: Milestones, end: Option<BodyEnd>) {
         let mark = self.wire.as_ref().map(Wire::hand);
+        let reads = self.wire.as_ref().map_or(0, Wire::reads);
         self.sent.store(sent.0, Ordering::Release);
         self.handed.send_modify(|handed| {
             handed.frames += 1;
             let handover = Handover { frame: handed.frames, mark };
             handed.first = handed.first.or(Some(handover));
             handed.newest = Some(handover);
+            handed.reads = reads;
             if milestones.replay {
                 handed.replay = handed.replay.or(Some(handover));
             }
@@ -208,7 +222,9 @@ impl Exchange<'_> {
             handed: handing,
             sent: Arc::clone(&sent),
         };
+        let observation = self.observed.as_ref().map(|observed| observed.wire.observe());
         let watcher = Watcher {
+            observation,
             connection: self.connection,
             observed: self.observed,
             handed,

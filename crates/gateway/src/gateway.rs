@@ -1,6 +1,6 @@
 //! The gateway as a whole: what its parts share, and its life from start to drain.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -9,7 +9,7 @@ use rejoin_core::settings::Settings;
 use rejoin_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::GatewayConfig;
 use crate::handle::{Clock, ConnectionIds, NoteSink};
@@ -18,7 +18,9 @@ use crate::metrics::{CountedStore, Metrics};
 use crate::registry::{Entry, Registry};
 pub use crate::respond::AnswerBody;
 use crate::respond::Manner;
+use crate::room::ByteRoom;
 use crate::telemetry::Telemetry;
+use crate::throttle::Throttle;
 use crate::upstream::Upstream;
 
 /// Pause between two rounds of housekeeping.
@@ -64,6 +66,9 @@ struct Shared {
     config: GatewayConfig,
     allowed: Allowed,
     registry: Registry,
+    body_room: ByteRoom,
+    /// For what anyone can cause who reaches the port.
+    refusal_log: Mutex<Throttle>,
     store: Arc<CountedStore>,
     metrics: Arc<Metrics>,
     notes: Arc<Telemetry>,
@@ -91,6 +96,8 @@ impl Gateway {
         let shared = Shared {
             allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
             registry: Registry::new(config.settings.limits.sessions_max),
+            body_room: ByteRoom::new(&config.settings.limits),
+            refusal_log: Mutex::new(Throttle::new(Instant::now())),
             store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
             notes: Arc::new(Telemetry::new(Arc::clone(&metrics))),
             metrics,
@@ -192,6 +199,16 @@ impl Gateway {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.shared.registry
+    }
+
+    /// Whether one more refusal of a stranger is logged; if so, how many were not since the last.
+    pub(crate) fn may_log_refusal(&self) -> Option<u64> {
+        let mut throttle = self.shared.refusal_log.lock().unwrap_or_else(PoisonError::into_inner);
+        throttle.admit(Instant::now())
+    }
+
+    pub(crate) fn body_room(&self) -> &ByteRoom {
+        &self.shared.body_room
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {

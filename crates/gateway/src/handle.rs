@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rejoin_core::effect::Note;
@@ -11,7 +12,7 @@ use rejoin_core::input::{Get, GetCursor, Input, Post, Request};
 use rejoin_core::message::Message;
 use rejoin_core::rejection::Rejection;
 use rejoin_core::session::{SessionStart, SessionView};
-use rejoin_store::{Fence, Store, Version};
+use rejoin_store::{Fence, PrincipalKey, Store, Version};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -54,6 +55,9 @@ pub trait NoteSink: Send + Sync + 'static {
     fn note(&self, session: &SessionTag, note: &Note);
 }
 
+/// How long a request waits for what is known of the exchange before it on the same connection.
+const EVIDENCE_MAX: Duration = Duration::from_millis(20);
+
 /// Numbers the exchanges of a process. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionIds(Arc<AtomicU64>);
@@ -69,6 +73,8 @@ impl ConnectionIds {
 pub struct DriverParts {
     /// Where the session's log and ledger are.
     pub store: Arc<dyn Store>,
+    /// Who pays for them.
+    pub principal: PrincipalKey,
     /// The right to write to them, from [`Store::create`].
     pub fence: Fence,
     /// The version to commit at, from the same.
@@ -258,7 +264,11 @@ impl SessionHandle {
 
     async fn ask(&self, input: Input, connection: ConnectionId, wire: Option<Wire>) -> Answer {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { reply, observed: wire.map(Observed::now) };
+        let observed = wire.clone().map(Observed::now);
+        if let Some(wire) = wire {
+            wire.told(EVIDENCE_MAX).await;
+        }
+        let waiting = Waiting { reply, observed };
         match self.inbox.try_send(Mail::Ask(input, connection, waiting)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Answer::Overloaded,

@@ -1,7 +1,9 @@
 //! `initialize`: caps first, then a server, then a session (design sections 2 and 3, spec SES-1).
 
+use std::time::Duration;
+
 use http::Response;
-use rejoin_core::id::{Epoch, SessionId, digest};
+use rejoin_core::id::{CallId, Epoch, SessionId, digest};
 use rejoin_core::message::{Incoming, Kind, Message, parse};
 use rejoin_core::revision::Revision;
 use rejoin_core::session::SessionStart;
@@ -9,6 +11,8 @@ use rejoin_core::token::{ATTEMPT_META, CONTINUITY_CAPABILITY, TOKEN_META};
 use rejoin_store::{CreateError, UsageError};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::gateway::Gateway;
 use crate::handle::{DriverParts, SessionHandle};
@@ -78,7 +82,9 @@ impl Gateway {
         let opening = self.open_session(message, principal).await;
         if let Err(error) = &opening {
             self.metrics().sessions_refused.inc();
-            tracing::warn!(%error, "no session was opened");
+            if let Some(unlogged) = self.may_log_refusal() {
+                tracing::warn!(%error, unlogged, "no session was opened");
+            }
         }
         opening
     }
@@ -97,7 +103,7 @@ impl Gateway {
             self.registry().reserve().ok_or(InitializeError::TooManySessions { sessions_max })?;
         self.check_quotas(&principal).await?;
         let initialize = message.edit().id(MINTED_ID).finish();
-        let opened = self.upstream().open(initialize.clone()).await?;
+        let opened = self.upstream().open(initialize.clone().into()).await?;
         let parsed = parse(opened.answer.clone(), limits.json_depth_max);
         let Ok(Incoming::One(answer)) = parsed else { return Err(self.bad_answer()) };
         let client_id = message.id().unwrap_or(MINTED_ID);
@@ -144,6 +150,7 @@ impl Gateway {
         let start = SessionStart {
             session: key,
             ledger_epoch: self.ledger_epoch(),
+            call_base: mint_call_base()?,
             epoch: mint_epoch()?,
             asked,
             agreed: agreed.clone(),
@@ -152,6 +159,7 @@ impl Gateway {
         let parts = DriverParts {
             store: self.store(),
             fence: created.fence,
+            principal: principal.key(),
             version: created.version,
             upstream: self.upstream().clone(),
             opened,
@@ -160,7 +168,7 @@ impl Gateway {
             connections: self.connections(),
             clock: self.clock(),
         };
-        // No await from here on: a client that leaves now finds a session that ends when idle.
+        // No await from here on: a client that leaves now finds a session that ends when unused.
         let handle = SessionHandle::spawn(start, parts);
         tracing::info!(
             session = %handle.tag(),
@@ -168,15 +176,30 @@ impl Gateway {
             anonymous = principal.is_anonymous(),
             "a session was opened"
         );
-        self.registry().insert(Entry {
-            id: id.clone(),
-            key,
-            handle,
-            principal,
-            agreed,
-            _place: place,
-        });
+        let (used, seen) = watch::channel(false);
+        self.end_if_unused(id.clone(), handle.clone(), seen);
+        let id_of_entry = id.clone();
+        let entry = Entry { id: id_of_entry, key, handle, principal, agreed, used, _place: place };
+        self.registry().insert(entry);
         Ok(id)
+    }
+
+    /// A client that never comes back, perhaps because the answer did not reach it, must not keep a
+    /// server as long as one that is only idle.
+    fn end_if_unused(&self, id: SessionId, handle: SessionHandle, mut seen: watch::Receiver<bool>) {
+        let gateway = self.clone();
+        let longest = Duration::from_millis(self.settings().limits.session_unused_ms);
+        tokio::spawn(async move {
+            // An error means that the session is forgotten already.
+            let used = async { drop(seen.wait_for(|used| *used).await) };
+            if timeout(longest, used).await.is_ok() {
+                return;
+            }
+            tracing::info!(session = %handle.tag(), "a session ends: its client did not come back");
+            gateway.registry().remove(&id);
+            // Over already is as good.
+            let _ended = handle.delete().await;
+        });
     }
 
     /// What an aware client reads in the answer to `initialize` (docs/protocol.md, section 1).
@@ -215,6 +238,12 @@ fn mint_session_id() -> Result<SessionId, InitializeError> {
     getrandom::fill(&mut random).map_err(|_| InitializeError::NoRandomness)?;
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(SessionId::new(text))
+}
+
+/// Below 2^52, so that the ids of all its calls are exact in every JSON reader.
+fn mint_call_base() -> Result<CallId, InitializeError> {
+    let random = getrandom::u64().map_err(|_| InitializeError::NoRandomness)?;
+    Ok(CallId(random >> 12))
 }
 
 /// Makes the session's event ids unknown to every other session.

@@ -2,6 +2,7 @@
 mod admin;
 pub mod body;
 pub mod config;
+mod cors;
 mod delete;
 mod driver;
 mod exchange;
@@ -16,7 +17,9 @@ mod post;
 mod principal;
 mod registry;
 mod respond;
+mod room;
 mod service;
 pub mod tap;
 mod telemetry;
+mod throttle;
 pub mod upstream;

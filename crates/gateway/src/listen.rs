@@ -27,6 +27,8 @@ use crate::tap::{Tap, Wire};
 
 /// Pause after the system refused to accept, for instance because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The smallest buffer that hyper takes; it panics on less.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
 
 /// Why no listener could be made.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +155,7 @@ impl Settings {
             .half_close(false)
             .max_headers(limits.request_headers_max)
             .max_header_size(limits.request_head_bytes_max)
-            .max_buf_size(limits.connection_buffer_bytes_max);
+            .max_buf_size(limits.connection_buffer_bytes_max.max(BUFFER_BYTES_MIN));
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_millis(limits.tcp_keepalive_time_ms))
             .with_interval(Duration::from_millis(limits.tcp_keepalive_interval_ms))

@@ -88,7 +88,7 @@ impl Metrics {
             held_seconds.clone(),
         );
         let metrics = Self {
-            posts: add(r, "posts", "Decisions about requests, by verdict and reason"),
+            posts: add(r, "posts", "Requests by what was decided at last, and why"),
             executions: add(r, "executions", "Calls that were sent to a server"),
             repeats_prevented: add(r, "repeats_prevented", "Repeats that did not run again"),
             held_seconds,

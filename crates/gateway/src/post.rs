@@ -1,5 +1,6 @@
 //! POST: from bytes to what a session is told (design section 5, spec POST-1 to POST-6).
 
+mod bounds;
 mod read;
 mod token;
 
@@ -13,6 +14,7 @@ use rejoin_core::id::digest;
 use rejoin_core::input;
 use rejoin_core::message::{Incoming, Kind, Message, ParseError, parse};
 use rejoin_core::revision::Revision;
+use rejoin_core::settings::RepeatScope;
 use rejoin_core::token::Token;
 use rejoin_store::TokenError;
 
@@ -25,9 +27,10 @@ use crate::registry::Entry;
 use crate::respond::{self, AnswerBody, Ids, Manner};
 use crate::tap::Wire;
 
+pub(crate) use bounds::BoundError;
 pub(crate) use read::BodyError;
 pub(crate) use token::DedupError;
-use token::{Holder, Scope};
+use token::{Holder, Scope, scope_key};
 
 /// Key of the request member by which revisions without sessions are known (spec 3.2).
 const PROTOCOL_VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
@@ -44,6 +47,9 @@ pub(crate) enum PostError {
     /// Its body is no JSON-RPC message.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// A part of it is too long.
+    #[error(transparent)]
+    Bound(#[from] BoundError),
     /// A dedup token that cannot be used.
     #[error(transparent)]
     Dedup(#[from] DedupError),
@@ -108,10 +114,11 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, PostError> {
         headers::check_post(&parts.headers)?;
         let limits = &self.settings().limits;
-        let body = read::whole(body, &parts.headers, limits).await?;
+        let body = read::whole(body, &parts.headers, limits, self.body_room()).await?;
         let incoming =
             parse(body.clone(), limits.json_depth_max).inspect_err(|_| *ids = Ids::guess(&body))?;
         *ids = Ids::of(&incoming);
+        bounds::check(&incoming, limits)?;
         let presented = headers::session_id(&parts.headers)?;
         let principal = Principal::of(&parts.headers);
         let find = |id| self.registry().find(id, &principal).ok_or(PostError::UnknownSession);
@@ -196,7 +203,7 @@ impl Gateway {
         let mut prepared = Vec::with_capacity(requests.len());
         for message in requests {
             let token = token::of(&message, header.as_deref(), scope)?;
-            prepared.push(self.look_up(message, token).await?);
+            prepared.push(self.look_up(message, token, entry).await?);
         }
         let wire = parts.extensions.get::<Wire>().cloned();
         let body = digest(body);
@@ -223,12 +230,22 @@ impl Gateway {
         &self,
         message: Message,
         token: Option<Token>,
+        entry: &Entry,
     ) -> Result<input::Request, PostError> {
         let record = match token {
             Some(token) => self.store().token(token.key).await?,
             None => None,
         };
-        Ok(input::Request { message, token, record })
+        let is_scoped = self.settings().repeat_scope == RepeatScope::Principal
+            && token.is_none()
+            && !entry.principal.is_anonymous();
+        let scope = if is_scoped {
+            let key = scope_key(&message, entry.principal.key(), self.upstream().name());
+            Some(input::Scope { key, record: self.store().token(key).await? })
+        } else {
+            None
+        };
+        Ok(input::Request { message, token, record, scope })
     }
 }
 

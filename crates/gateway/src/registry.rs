@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rejoin_core::id::SessionId;
 use rejoin_core::revision::Revision;
 use rejoin_store::SessionKey;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::handle::SessionHandle;
 use crate::principal::Principal;
@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     pub(crate) principal: Principal,
     /// The revision it agreed on.
     pub(crate) agreed: Revision,
+    /// True once its client has presented its id.
+    pub(crate) used: watch::Sender<bool>,
     /// Its place among all sessions.
     pub(crate) _place: Place,
 }
@@ -80,7 +82,9 @@ impl Registry {
             self.remove(&id);
             return None;
         }
-        found.principal.is(principal).then_some(found)
+        let found = Some(found).filter(|found| found.principal.is(principal))?;
+        found.used.send_if_modified(|used| !std::mem::replace(used, true));
+        Some(found)
     }
 
     /// Forgets a session: its id is unknown from now on.

@@ -71,8 +71,8 @@ pub(crate) fn accepted() -> Response<AnswerBody> {
     plain(StatusCode::ACCEPTED, Bytes::new())
 }
 
-/// 204: the session is over.
-pub(crate) fn deleted() -> Response<AnswerBody> {
+/// 204: it was done, and there is nothing more to say.
+pub(crate) fn no_content() -> Response<AnswerBody> {
     plain(StatusCode::NO_CONTENT, Bytes::new())
 }
 
@@ -162,7 +162,11 @@ pub(crate) fn refused(
 pub(crate) fn post_failed(error: &PostError, ids: &Ids, manner: Manner) -> Response<AnswerBody> {
     let failure = status::of_post(error);
     let mut response = failed(&failure, &error.to_string(), ids, manner);
-    if matches!(error, PostError::Body(BodyError::Cut | BodyError::TooSlow { .. })) {
+    let unread = matches!(
+        error,
+        PostError::Body(BodyError::Cut | BodyError::TooSlow { .. } | BodyError::NoRoom)
+    );
+    if unread {
         // What still comes of the body would be read as the next request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Body;
 
+use crate::cors;
 use crate::gateway::Gateway;
 use crate::respond::{self, AnswerBody};
 use crate::tap::Wire;
@@ -21,13 +22,25 @@ impl Gateway {
             return respond::no_such_path(self.path());
         }
         if let Err(error) = self.allowed().check(request.uri(), request.headers()) {
-            tracing::info!(%error, "a request was not let in");
+            if let Some(unlogged) = self.may_log_refusal() {
+                tracing::info!(%error, unlogged, "a request was not let in");
+            }
             return respond::not_let_in(&error);
         }
+        let origin = cors::origin(request.headers());
+        let mut response = self.answer(request).await;
+        if let Some(origin) = origin {
+            cors::expose(&mut response, origin);
+        }
+        response
+    }
+
+    async fn answer<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<AnswerBody> {
         match *request.method() {
             Method::POST => self.post(request).await,
             Method::GET => self.get(&request.into_parts().0).await,
             Method::DELETE => self.delete(&request.into_parts().0).await,
+            _ if cors::is_preflight(request.method(), request.headers()) => cors::preflight(),
             _ => respond::method_not_allowed(),
         }
     }

@@ -129,13 +129,35 @@ impl Wire {
         self.0.start_exchange()
     }
 
-    /// Waits until a request later than number `after` has started on this connection. Stays
-    /// pending when the connection ends without one: select it against [`Self::ended`].
-    pub async fn next_exchange(&self, after: u64) {
+    /// How many reads have brought bytes so far.
+    pub fn reads(&self) -> u64 {
+        self.0.reads()
+    }
+
+    /// Waits until a request later than number `after` has started on this connection, and returns
+    /// how many reads had brought bytes by then. Stays pending when the connection ends without
+    /// one: select it against [`Self::ended`].
+    pub async fn next_exchange(&self, after: u64) -> u64 {
         let mut events = self.0.subscribe();
-        if events.wait_for(|progress| progress.exchange() > after).await.is_err() {
-            std::future::pending::<()>().await;
+        let started = events.wait_for(|progress| progress.exchange() > after).await;
+        match started.map(|progress| progress.reads_at_exchange()) {
+            Ok(reads) => reads,
+            Err(_closed) => std::future::pending().await,
         }
+    }
+
+    /// Says that somebody still has to tell what becomes of an exchange, until the guard is dropped.
+    pub fn observe(&self) -> Observation {
+        self.0.add_observer();
+        Observation(Arc::clone(&self.0))
+    }
+
+    /// Waits until what became of all observed exchanges was told, at most for `longest`: a next
+    /// request must not be judged before the evidence that it brings about the one before it.
+    pub async fn told(&self, longest: Duration) {
+        let mut observers = self.0.observers();
+        // Not told in time is judged as it stands.
+        let _in_time = timeout(longest, observers.wait_for(|count| *count == 0)).await.is_ok();
     }
 
     async fn settle(&self, mark: Mark, stall: Option<Duration>) -> Result<(), AckError> {
@@ -174,6 +196,15 @@ impl Wire {
                 pause = (pause * 2).min(ACK_POLL_LONGEST);
             }
         }
+    }
+}
+
+/// Somebody who still has to tell what becomes of an exchange; see [`Wire::observe`].
+pub struct Observation(Arc<Shared>);
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.0.remove_observer();
     }
 }
 

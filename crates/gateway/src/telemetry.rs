@@ -93,8 +93,11 @@ impl Telemetry {
     ) {
         let Decided { row, verdict, reason } = decided;
         let reason = reason.map(Reason::name);
-        let label = Decision { verdict, reason: reason.unwrap_or_default() };
-        self.metrics.posts.get_or_create(&label).inc();
+        // A request that waits is decided again: it counts once, when it waits no more.
+        if !matches!(verdict, "hold" | "wait" | "probe" | "join") {
+            let label = Decision { verdict, reason: reason.unwrap_or_default() };
+            self.metrics.posts.get_or_create(&label).inc();
+        }
         let (call, original) = (call.map(CallId::get), original.map(CallId::get));
         // A plain call is the rule; everything else is what an operator looks for.
         if matches!(verdict, "claim" | "pass") {
@@ -142,9 +145,21 @@ mod tests {
             original: Some(CallId(1)),
             call: None,
         };
+        let waiting = |verdict| Note::Decided {
+            connection: ConnectionId(2),
+            row: 16,
+            verdict,
+            reason: None,
+            original: Some(CallId(1)),
+            call: None,
+        };
         let evicted = Note::Evicted { stream: Default::default(), bytes: 7, owed: true };
         let metrics = noted(&[
             decided,
+            waiting("hold"),
+            waiting("wait"),
+            waiting("probe"),
+            waiting("join"),
             evicted,
             Note::Executed(CallId(1)),
             Note::RepeatPrevented(CallId(1)),
@@ -157,6 +172,11 @@ mod tests {
         assert_eq!(metrics.posts.get_or_create(&refused).get(), 1);
         let owed = Eviction { owed: "true" };
         assert_eq!(metrics.evicted_bytes.get_or_create(&owed).get(), 7);
+        let waits = ["hold", "wait", "probe", "join"];
+        for verdict in waits {
+            let waiting = Decision { verdict, reason: "" };
+            assert_eq!(metrics.posts.get_or_create(&waiting).get(), 0, "{verdict} is not final");
+        }
         let counts = [
             metrics.executions.get(),
             metrics.repeats_prevented.get(),

@@ -2,13 +2,17 @@
 //!
 //! [`Upstream::open`] starts one upstream session. From then on the session driver and the adapter
 //! talk by two bounded channels, [`Command`]s one way and [`Event`]s the other. The adapter knows
-//! nothing of streams, cursors or the ledger; the driver nothing of pipes or HTTP. [`stdio`] is the
-//! first implementation; [`conformance`] is the suite that every implementation runs.
+//! nothing of streams, cursors or the ledger; the driver nothing of pipes or HTTP. [`stdio`] and
+//! [`http`] are the implementations; [`conformance`] is the suite that every one of them runs.
 //!
 //! # What an adapter promises (design sections 3 to 5)
 //!
 //! - Every [`Command::Call`] the channel accepted gets exactly one of [`Event::Sent`] and
-//!   [`Event::NotSent`], before any message of that call and before [`Event::Closed`].
+//!   [`Event::NotSent`], before any message of that call and before [`Event::Closed`]. A call that
+//!   was sent may get `NotSent` afterwards, when its server said that it did not run it
+//!   ([`NotSentReason::SessionGone`], [`NotSentReason::Refused`]).
+//! - After the response to a call, its `NotSent` or its [`Event::Lost`] comes neither another of
+//!   these nor another response to it.
 //! - Messages keep their bytes, one JSON-RPC message an event, and the order in which the upstream
 //!   wrote them to one channel: over stdio all of them, over HTTP those of one stream.
 //! - [`Event::Closed`] comes once, after everything that was received. Then the channel ends.
@@ -21,6 +25,7 @@
 //! A driver that wants to end a session while its command channel is full drops the sender.
 use std::io;
 
+use ::http::{HeaderMap, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
@@ -28,6 +33,8 @@ use tokio::sync::mpsc;
 
 #[doc(hidden)]
 pub mod conformance;
+pub mod http;
+mod outlet;
 pub mod stdio;
 
 /// A place where sessions are opened: a command to run, a URL, a service in this process.
@@ -43,11 +50,27 @@ pub trait Upstream: Send + Sync + 'static {
     ///
     /// See [`OpenError`]. An answer that is a JSON-RPC error is not one of them: it is
     /// [`Opened::answer`], and the session behind it can only be ended.
-    async fn open(&self, initialize: Bytes) -> Result<Opened, OpenError>;
+    async fn open(&self, opening: Opening) -> Result<Opened, OpenError>;
 
     /// The upstream's name in logs and messages to people. No secret: the base name of a command,
     /// the host of a URL.
     fn name(&self) -> &str;
+}
+
+/// What a session is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// The `initialize` request.
+    pub initialize: Bytes,
+    /// Headers of the client's request. An upstream over HTTP forwards those that its operator
+    /// allows; any other ignores them.
+    pub headers: HeaderMap,
+}
+
+impl From<Bytes> for Opening {
+    fn from(initialize: Bytes) -> Self {
+        Self { initialize, headers: HeaderMap::new() }
+    }
 }
 
 /// An open upstream session.
@@ -83,6 +106,9 @@ pub enum Command {
         /// The whole message.
         message: Bytes,
     },
+    /// The newest headers of the client, as in [`Opening::headers`]: whatever is sent from here on
+    /// carries these. An `Authorization` may have been refreshed.
+    Headers(HeaderMap),
     /// Ends the session gracefully, after what was commanded before. Dropping the sender is the
     /// same.
     End,
@@ -96,7 +122,8 @@ pub enum Event {
         /// The call.
         call: CallId,
     },
-    /// No byte of the call left, provably: its claim may be released.
+    /// The call was not run, provably: no byte of it left, or its server refused it before it ran.
+    /// Its claim may be released.
     NotSent {
         /// The call.
         call: CallId,
@@ -111,6 +138,13 @@ pub enum Event {
         /// The whole message, byte for byte.
         message: Bytes,
     },
+    /// The call was sent, and nothing will tell its outcome. The session goes on.
+    Lost {
+        /// The call.
+        call: CallId,
+        /// What happened.
+        reason: LostReason,
+    },
     /// The session is over. Every call sent and not answered is lost.
     Closed {
         /// Why.
@@ -118,8 +152,8 @@ pub enum Event {
     },
 }
 
-/// Why no byte of a call left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a call was not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotSentReason {
     /// The upstream does not read fast enough: the queue's messages or bytes are used up.
@@ -128,6 +162,42 @@ pub enum NotSentReason {
     /// The session was over before the call's turn came.
     #[error("the session with the server was over")]
     Closed,
+    /// No connection to the server could be made.
+    #[error("the server could not be reached")]
+    Unreachable,
+    /// The server does not know the session any more (spec SES-7). [`Event::Closed`] follows.
+    #[error("the server has lost its session")]
+    SessionGone,
+    /// The server refused the call before it ran it, by the meaning of its status (RFC 9110).
+    #[error("the server refused it with HTTP status {status}")]
+    Refused {
+        /// Its status.
+        status: StatusCode,
+        /// A JSON-RPC error response for the call that says so, with the status and a challenge
+        /// (`WWW-Authenticate`) in its data.
+        answer: Bytes,
+    },
+}
+
+/// Why nothing tells the outcome of a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Its stream ended or broke without a response, and could not be resumed.
+    #[error("its stream ended without an answer, and could not be resumed: {what}")]
+    StreamEnded {
+        /// What stood against it.
+        what: &'static str,
+    },
+    /// The connection was lost before an answer began.
+    #[error("the connection was lost before an answer began")]
+    ConnectionLost,
+    /// It was answered with an HTTP status that does not tell.
+    #[error("it was answered with HTTP status {status}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+    },
 }
 
 /// Why a session is over. Reads as the end of a sentence that begins with the upstream's name.
@@ -155,6 +225,15 @@ pub enum CloseReason {
     /// The child closed its standard input: no call can reach it any more.
     #[error("closed its standard input")]
     InputClosed,
+    /// The server does not know the session any more (spec SES-7).
+    #[error("has lost the session")]
+    SessionGone,
+    /// The server could not be reached for longer than a session outlasts.
+    #[error("could not be reached for {limit_ms} ms")]
+    Unreachable {
+        /// The limit.
+        limit_ms: u64,
+    },
     /// The session was lost in another way.
     #[error("was lost: {what}")]
     Lost {
@@ -213,6 +292,43 @@ pub enum OpenError {
         upstream: String,
         /// What it did.
         what: &'static str,
+    },
+    /// The server cannot be reached.
+    #[error("`{upstream}` cannot be reached: {what}; check the URL, and that the server runs")]
+    Unreachable {
+        /// The upstream's name.
+        upstream: String,
+        /// What the system said.
+        what: String,
+    },
+    /// The server answered `initialize` with an HTTP status that is no success. 401 and 403 are
+    /// meant for the client, who gets them unchanged.
+    #[error("`{upstream}` refused initialize with HTTP status {status}: check URL and credentials")]
+    Refused {
+        /// The upstream's name.
+        upstream: String,
+        /// Its status.
+        status: StatusCode,
+        /// `WWW-Authenticate`, `Retry-After` and `Content-Type`, as far as they were there.
+        headers: Box<HeaderMap>,
+        /// The body, up to a limit.
+        body: Bytes,
+    },
+    /// The server redirects to where a session must not follow.
+    #[error("`{upstream}` {what}: set the upstream's URL to the final one, if you trust it")]
+    Redirected {
+        /// The upstream's name.
+        upstream: String,
+        /// Where it redirects to.
+        what: String,
+    },
+    /// The value for `Authorization` could not be had.
+    #[error("the credential for `{upstream}` cannot be read: {what}")]
+    Credential {
+        /// The upstream's name.
+        upstream: String,
+        /// What was wrong, without the value.
+        what: String,
     },
     /// The message given to `open` is not a request with an id.
     #[error("the initialize message is not a JSON-RPC request with an id: send one")]

@@ -7,6 +7,10 @@ mod support;
 
 #[path = "http/batch.rs"]
 mod batch;
+#[path = "http/bounds.rs"]
+mod bounds;
+#[path = "http/cors.rs"]
+mod cors;
 #[path = "http/form.rs"]
 mod form;
 #[path = "http/life.rs"]

@@ -44,7 +44,7 @@ fn upstream(options: &[&str]) -> Arc<dyn Upstream> {
 rejoin_gateway::upstream_conformance!(upstream(&[]));
 
 async fn open_error(upstream: &Arc<dyn Upstream>) -> OpenError {
-    match upstream.open(Bytes::from_static(INITIALIZE.as_bytes())).await {
+    match upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into()).await {
         Ok(_) => panic!("the session opened"),
         Err(error) => error,
     }
@@ -131,7 +131,8 @@ async fn an_error_without_id_is_a_bad_answer_at_once() {
 
 #[tokio::test]
 async fn a_message_without_id_is_refused_before_a_process_is_started() {
-    let result = upstream(&[]).open(r#"{"jsonrpc":"2.0","method":"initialize"}"#.into()).await;
+    let message = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"initialize"}"#);
+    let result = upstream(&[]).open(message.into()).await;
     assert!(matches!(result, Err(OpenError::NotARequest)), "{result:?}");
 }
 
@@ -392,7 +393,7 @@ async fn dropped_handles_end_the_child() {
 #[tokio::test]
 async fn a_dropped_open_ends_the_child() {
     let upstream = upstream_with(impatient(), &["mute", "stubborn", "dropped"]);
-    let open = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()));
+    let open = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into());
     let mut open = Box::pin(open);
     let mut child = None;
     let parent = std::process::id().to_string();

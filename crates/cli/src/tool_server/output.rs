@@ -15,6 +15,9 @@ const EXIT_OUTPUT_CLOSED: i32 = 4;
 pub(super) struct Output {
     // A file, not `Stdout`: that one looks for line ends again in every byte of a burst.
     writer: Mutex<BufWriter<File>>,
+    /// Held by whoever waits for the writer next. Without it the thread of a burst, which comes back
+    /// for the writer at once, would keep all others from it.
+    next: Mutex<()>,
 }
 
 impl Output {
@@ -24,7 +27,8 @@ impl Output {
     /// When the process has none.
     pub(super) fn stdout() -> io::Result<Self> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Self { writer: Mutex::new(BufWriter::with_capacity(BURST_BYTES, file)) })
+        let writer = Mutex::new(BufWriter::with_capacity(BURST_BYTES, file));
+        Ok(Self { writer, next: Mutex::new(()) })
     }
 
     /// Writes one message, line end included, and everything gathered before it.
@@ -52,6 +56,7 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, BufWriter<File>> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

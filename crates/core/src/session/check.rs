@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::Session;
 use super::timer::Timer;
 use super::waiting::Wait;
-use crate::stream::{Stream, StreamState};
+use crate::ledger::Phase;
+use crate::stream::{Release, Stream, StreamState};
 
 /// How much a session remembers, in entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -122,6 +123,15 @@ impl Session {
         for call in self.ledger.iter() {
             if call.stream.is_some_and(|stream| !self.streams.contains_key(&stream)) {
                 return Err(format!("call {} is on a forgotten stream", call.id));
+            }
+            let stream = call.stream.and_then(|id| self.streams.get(&id));
+            let over = stream.is_some_and(|stream| match stream.state {
+                StreamState::Proved => call.phase == Phase::Finished,
+                StreamState::Released(why) => why != Release::Cancelled,
+                _ => false,
+            });
+            if over && call.open_scope().is_some() {
+                return Err(format!("call {} keeps the row of an answer that arrived", call.id));
             }
             if call.stream.is_none() && !call.phase.is_in_flight() {
                 return Err(format!("call {} is over and was answered as JSON", call.id));

@@ -3,7 +3,7 @@
 use super::Session;
 use super::post::request_id;
 use super::waiting::{Headers, Waiter};
-use crate::effect::{Attach, Command, DedupWrite, Effect, EventKind, Note, Output, ToUpstream};
+use crate::effect::{Attach, Command, Effect, EventKind, Note, Output, ToUpstream};
 use crate::id::{CallId, Seq, StreamId};
 use crate::input::Request;
 use crate::ledger::{Call, Phase, Settled};
@@ -11,7 +11,7 @@ use crate::message;
 use crate::policy::{Decision, Verdict};
 use crate::rejection::{LostAnswer, Reason};
 use crate::stream::{Release, StreamState};
-use crate::token::{ATTEMPT_META, DedupRecord, EPOCH_META, Outcome, Owner, TOKEN_META};
+use crate::token::{ATTEMPT_META, EPOCH_META, Outcome, TOKEN_META};
 use crate::tool::Class;
 
 impl Session {
@@ -23,15 +23,12 @@ impl Session {
         now_ms: u64,
         out: &mut Output,
     ) {
-        if let ([decision], [request]) = (&decisions[..], &waiter.requests[..])
-            && waiter.stream.is_none()
-            && !waiter.batch
-        {
-            if decision.verdict == Verdict::Record(None) {
+        if let ([decision], [request]) = (&decisions[..], &waiter.requests[..]) {
+            if waiter.is_plain() && decision.verdict == Verdict::Record(None) {
                 self.note_decision(waiter.connection.id, decision, None, out);
                 return self.reply_foreign_record(&waiter, request, out);
             }
-            if self.is_json(request, decision) {
+            if self.is_json(&waiter, 0, decision) {
                 let call = self.claim(&waiter, request, decision, None, now_ms, out);
                 self.replies.insert(call, waiter.connection.id);
                 return;
@@ -85,7 +82,10 @@ impl Session {
 
     /// True if a request is answered as one JSON body: a read that asked for no progress and has
     /// no token. Such an answer is never owed (design section 3).
-    fn is_json(&self, request: &Request, decision: &Decision) -> bool {
+    pub(super) fn is_json(&self, waiter: &Waiter, index: usize, decision: &Decision) -> bool {
+        let Some(request) = waiter.requests.get(index).filter(|_| waiter.is_plain()) else {
+            return false;
+        };
         let class = self.tools.classify(&request.message, &self.start.settings);
         let superseding =
             matches!(&decision.verdict, Verdict::Claim { supersede } if !supersede.is_empty());
@@ -146,6 +146,7 @@ impl Session {
             body: waiter.body,
             // What is never gated is never a repeat: a token on it means nothing.
             token: request.token.filter(|_| class != Class::Ungated).map(|token| token.key),
+            scope: self.scope_row(request, now_ms),
             phase: Phase::Claimed,
             stream,
             result: None,
@@ -155,12 +156,14 @@ impl Session {
             lost_ms: None,
             settled_by: None,
         };
-        let call_has_token = call.progress_token.is_some();
+        let asks_progress = call.progress_token.is_some();
+        let request_id = call.request_id.clone();
         self.write_claim(&call, request, out);
         self.note_decision(waiter.connection.id, decision, Some(id), out);
         self.ledger.insert(call);
         if let Some(stream) = stream.and_then(|id| self.streams.get_mut(&id)) {
             stream.calls.push(id);
+            stream.request_ids.push(request_id);
             self.changed_streams.insert(stream.id);
         }
         self.changed_calls.insert(id);
@@ -168,7 +171,7 @@ impl Session {
         self.remember_setting(id, message);
         let number = id.0.to_string();
         let mut edit = message.edit().id(number.as_bytes());
-        if call_has_token {
+        if asks_progress {
             edit = edit.progress_token(number.as_bytes());
         }
         let bytes = edit.remove_meta(&[TOKEN_META, ATTEMPT_META, EPOCH_META]).finish();
@@ -203,58 +206,6 @@ impl Session {
         }
     }
 
-    /// The token's row: inserted if absent; a supersede replaces its own by compare-and-swap.
-    fn write_claim(&self, call: &Call, request: &Request, out: &mut Output) {
-        let Some(key) = call.token else { return };
-        let local = self.ledger.with_token(&key).map(|id| self.owner(id));
-        let expected = local.or_else(|| self.known_record(request).map(|record| record.owner));
-        let record = self.dedup_record(call, Outcome::Running, call.claimed_ms);
-        out.batch.dedup.push(DedupWrite { key, expected, record });
-    }
-
-    /// What the store knew of a request's token when it came. A row of this session that still says
-    /// `running`, though the ledger has no such call, is of a claim that was freed since.
-    pub(super) fn known_record<'a>(&self, request: &'a Request) -> Option<&'a DedupRecord> {
-        request.record.as_ref().filter(|record| {
-            let here = record.owner.session == self.start.session;
-            let stale = here && record.outcome == Outcome::Running;
-            record.is_owned() && !stale
-        })
-    }
-
-    /// Writes how a token's call stands now.
-    pub(super) fn write_outcome(
-        &self,
-        call: CallId,
-        outcome: Outcome,
-        now_ms: u64,
-        out: &mut Output,
-    ) {
-        let Some(call) = self.ledger.get(call) else { return };
-        let Some(key) = call.token else { return };
-        if self.ledger.with_token(&key) != Some(call.id) {
-            return;
-        }
-        let expected = Some(self.owner(call.id));
-        let record = self.dedup_record(call, outcome, now_ms);
-        out.batch.dedup.push(DedupWrite { key, expected, record });
-    }
-
-    fn owner(&self, call: CallId) -> Owner {
-        Owner { session: self.start.session, call }
-    }
-
-    fn dedup_record(&self, call: &Call, outcome: Outcome, now_ms: u64) -> DedupRecord {
-        let limits = self.limits();
-        DedupRecord {
-            owner: self.owner(call.id),
-            params: call.params,
-            outcome,
-            result_expires_ms: now_ms + limits.retention_ms,
-            expires_ms: now_ms + limits.tombstone_ms.max(limits.retention_ms),
-        }
-    }
-
     /// Row 6: the original is cancelled and released in the new claim's own commit, so that
     /// conditions 1 and 2 hold. A batch's stream stays while it is owed for other calls.
     fn supersede(&mut self, id: CallId, by: &Request, now_ms: u64, out: &mut Output) {
@@ -279,6 +230,7 @@ impl Session {
                 self.write_outcome(id, outcome, now_ms, out);
             }
         }
+        self.release_scope(id, now_ms, out);
         self.ledger.forget_params(call.params, id);
         let Some(stream) = call.stream else { return };
         let runs = self.stream_runs(stream, id);

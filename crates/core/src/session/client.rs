@@ -176,10 +176,11 @@ impl Session {
         let has_result = matches!(call.phase, Phase::Finished | Phase::Cancelled { result: true });
         self.changed_calls.insert(id);
         self.ledger.forget_params(params, id);
+        self.release_scope(id, now_ms, out);
         if !has_result {
             // Its token would be refused for as long as nobody knows the outcome.
             self.write_outcome(id, Outcome::Freed, now_ms, out);
-            self.ledger.forget_token(id);
+            self.ledger.forget_key(id);
         }
         if let Some(stream) = stream.filter(|&stream| self.is_all_settled(stream)) {
             self.move_stream(stream, StreamState::Released(Release::ByHand), now_ms, out);

@@ -22,19 +22,30 @@ impl Session {
 
     fn request_facts(&self, waiter: &Waiter, request: &Request, now_ms: u64) -> RequestFacts {
         let class = self.tools.classify(&request.message, &self.start.settings);
-        let repeat_wait_ms = self.limits().repeat_wait_ms;
+        // A reset follows the acknowledgement it belongs to: the wait runs from whatever came last,
+        // the POST or the presumption.
+        let came_ms = waiter.arrived_ms.max(self.presumed_since_ms(request));
         RequestFacts {
             ungated: class == Class::Ungated,
             repeatable: class.is_repeatable(),
             token: self.token_fact(request),
             hold_is_over: waiter.hold_is_over(now_ms, self.limits()),
-            repeat_wait_is_over: now_ms >= waiter.arrived_ms + repeat_wait_ms,
+            repeat_wait_is_over: now_ms >= came_ms + self.limits().repeat_wait_ms,
         }
+    }
+
+    /// When the newest presumed call with a request's params became so.
+    fn presumed_since_ms(&self, request: &Request) -> u64 {
+        let params = request.message.canonical_params_hash();
+        let calls = self.ledger.with_params(&params).iter();
+        let streams = calls.filter_map(|&id| self.streams.get(&self.ledger.get(id)?.stream?));
+        let presumed = streams.filter(|stream| stream.state == StreamState::Presumed);
+        presumed.filter_map(|stream| stream.settled_ms).max().unwrap_or(0)
     }
 
     fn token_fact(&self, request: &Request) -> TokenFact {
         let Some(token) = &request.token else { return TokenFact::Absent };
-        if self.ledger.with_token(&token.key).is_some() {
+        if self.ledger.with_key(&token.key).is_some() {
             return TokenFact::Known;
         }
         match self.known_record(request).map(|record| &record.outcome) {
@@ -65,21 +76,27 @@ impl Session {
                 self.forget_settled(&params, now_ms);
                 let ids = self.ledger.with_params(&params);
                 let calls = ids.iter().filter_map(|&id| self.ledger.get(id));
-                calls.map(|call| self.original(waiter, request, call, false, now_ms)).collect()
+                let here = calls.map(|call| self.original(waiter, request, call, false, now_ms));
+                let elsewhere = self.scope_record(request, now_ms);
+                let forgotten = self.ledger.has_forgotten(&params, now_ms);
+                here.chain(elsewhere.and_then(|record| foreign(record, false, &params)))
+                    .chain(forgotten.then(|| unreachable_call(Phase::Unknown, false, true)))
+                    .collect()
             }
-            Some(key) => {
-                match self.ledger.with_token(&key.key).and_then(|id| self.ledger.get(id)) {
-                    Some(call) => {
-                        let mut original = self.original(waiter, request, call, true, now_ms);
-                        original.same_params = call.params == params;
-                        vec![original]
-                    }
-                    None => {
-                        let record = self.known_record(request);
-                        record.and_then(|r| foreign(r, token, &params)).into_iter().collect()
-                    }
+            Some(key) => match self.ledger.with_key(&key.key).and_then(|id| self.ledger.get(id)) {
+                Some(call) => {
+                    let mut original = self.original(waiter, request, call, true, now_ms);
+                    original.same_params = call.params == params;
+                    vec![original]
                 }
-            }
+                None => {
+                    let record = self.known_record(request);
+                    let meant =
+                        |r: &&DedupRecord| token != TokenFact::Forgotten || r.params != params;
+                    let original = record.filter(meant).and_then(|r| foreign(r, true, &params));
+                    original.into_iter().collect()
+                }
+            },
         }
     }
 
@@ -133,9 +150,21 @@ impl Session {
         state: Option<StreamState>,
         now_ms: u64,
     ) -> bool {
+        self.repeat_window_end_ms(call, state).is_none_or(|end_ms| now_ms < end_ms)
+    }
+
+    /// When the same params make a repeat of this call no longer; `None`: not as things stand.
+    pub(super) fn repeat_window_end_ms(
+        &self,
+        call: &Call,
+        state: Option<StreamState>,
+    ) -> Option<u64> {
         let held_open = state.is_some_and(|state| {
             state.is_attached() || matches!(state, StreamState::Owed | StreamState::Doubtful)
         });
+        if held_open || call.phase.is_in_flight() {
+            return None;
+        }
         let proved_only = self.start.settings.delivery == Delivery::Proved;
         let presumed = state == Some(StreamState::Presumed);
         // Under `delivery = "proved"` presumed is doubtful: its window starts when it settled.
@@ -143,7 +172,7 @@ impl Session {
             .then(|| self.streams.get(&call.stream?)?.settled_ms)
             .flatten();
         let start_ms = settled_ms.unwrap_or(0).max(call.window_start_ms());
-        call.phase.is_in_flight() || held_open || now_ms < start_ms + self.limits().repeat_window_ms
+        Some(start_ms + self.limits().repeat_window_ms)
     }
 
     fn session_facts(&self, request: &RequestFacts, originals: &[Original]) -> SessionFacts {
@@ -207,8 +236,9 @@ impl Session {
     }
 }
 
-/// The call of a token that lives in another session, or was pruned from this one.
-fn foreign(record: &DedupRecord, token: TokenFact, params: &Digest32) -> Option<Original> {
+/// A call that lives in another session, or was pruned from this one, as its row tells it. Its
+/// stream is not seen from here: it is a repeat's original for as long as the row says so.
+fn foreign(record: &DedupRecord, by_token: bool, params: &Digest32) -> Option<Original> {
     let phase = match &record.outcome {
         Outcome::Running => Phase::Sent,
         Outcome::Finished { .. } => Phase::Finished,
@@ -217,12 +247,14 @@ fn foreign(record: &DedupRecord, token: TokenFact, params: &Digest32) -> Option<
         Outcome::Freed => return None,
     };
     let same_params = record.params == *params;
-    if token == TokenFact::Forgotten && same_params {
-        return None;
-    }
-    Some(Original {
+    (by_token || same_params).then(|| unreachable_call(phase, by_token, same_params))
+}
+
+/// A call of which only its phase can be told: it lives in another session, or was forgotten.
+fn unreachable_call(phase: Phase, by_token: bool, same_params: bool) -> Original {
+    Original {
         call: None,
-        by_token: true,
+        by_token,
         same_params,
         in_repeat_window: true,
         is_resend: false,
@@ -234,5 +266,5 @@ fn foreign(record: &DedupRecord, token: TokenFact, params: &Digest32) -> Option<
         reset_may_come: false,
         in_twin_window: false,
         is_alive: false,
-    })
+    }
 }

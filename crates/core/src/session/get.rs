@@ -1,5 +1,7 @@
 //! A GET: attach, resume, or say that there is nothing to resume (design section 6).
 
+use bytes::Bytes;
+
 use super::timer::Timer;
 use super::{Replay, Session};
 use crate::effect::{Attach, Command, Effect, Output};
@@ -90,7 +92,7 @@ impl Session {
         // A late result may stand behind the end: nobody is sent that.
         let produced = stream.last.unwrap_or(stream.cursors.produced);
         let (evicted, emptied) = (stream.evicted, stream.emptied);
-        let request = stream.calls.first().copied();
+        let request_ids = stream.request_ids.clone();
         // Who confirmed the end and reads again is owed nothing.
         let resumable = !matches!(
             stream.state,
@@ -100,6 +102,7 @@ impl Session {
         self.attach(id, connection, now_ms);
         if resumable {
             self.move_stream(id, StreamState::Live, now_ms, out);
+            self.reopen_scopes(id, now_ms, out);
         }
         let replay_until = (produced > after).then(|| self.event_id(id, produced));
         if replay_until.is_some() {
@@ -108,10 +111,7 @@ impl Session {
         let gap = (after < evicted).then(|| {
             format!("gap: events up to {} are no longer kept", self.event_id(id, evicted))
         });
-        let lost = emptied.then(|| {
-            let raw = request.and_then(|call| self.ledger.get(call)).map(|call| &call.request_id);
-            raw.map(|raw| LostAnswer::Expired.body(raw))
-        });
+        let lost = emptied.then(|| expired(&request_ids)).flatten();
         let primes = !by_post || self.start.asked.primes();
         out.effects.push(Effect::Open(Attach {
             connection: connection.id,
@@ -121,7 +121,7 @@ impl Session {
             replay_until,
             skip: self.answered_after(id, after),
             gap,
-            last_word: lost.flatten(),
+            last_word: lost,
             held: false,
         }));
     }
@@ -166,5 +166,16 @@ impl Session {
             .filter(|request| request.answered && request.stream == stream && request.seq > after)
             .map(|request| request.seq)
             .collect()
+    }
+}
+
+/// The last word of a stream whose answers are no longer kept: one error for each request, under
+/// the id that the client of this stream sent, as a batch for several.
+fn expired(request_ids: &[Bytes]) -> Option<Bytes> {
+    let errors: Vec<_> = request_ids.iter().map(|id| LostAnswer::Expired.body(id)).collect();
+    match &errors[..] {
+        [] => None,
+        [error] => Some(error.clone()),
+        errors => Some([&b"["[..], &errors.join(&b","[..]), b"]"].concat().into()),
     }
 }

@@ -91,6 +91,7 @@ impl Session {
         self.review_due |= !self.waiting.is_empty();
         out.effects.push(Effect::Note(Note::StreamMoved { stream: id, from, to }));
         self.arm_stream(id, now_ms);
+        self.release_scopes(id, now_ms, out);
     }
 
     /// Arms the timers that the state of a stream needs.
@@ -107,7 +108,8 @@ impl Session {
                 .map(|grace| now_ms + grace.saturating_sub(stream.detached_ms(now_ms))),
             StreamState::Ending => {
                 let observed = stream.connection.is_none_or(|connection| connection.observed);
-                let max_ms = if observed { limits.ending_max_ms } else { limits.repeat_wait_ms };
+                let max_ms =
+                    if observed { limits.ending_max_ms } else { limits.unobserved_presume_ms };
                 Some(stream.ended_ms.unwrap_or(now_ms) + max_ms)
             }
             StreamState::Doubtful => {

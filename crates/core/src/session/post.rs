@@ -59,6 +59,7 @@ impl Session {
         if !self.load_records(&mut waiter, &decisions, out) {
             return self.wait(waiter, Wait::Record, now_ms);
         }
+        self.refuse_without_room(&waiter, &mut decisions, now_ms, out);
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
         if waiter.needs_proof() && decisions.iter().any(claims) {
             self.open_headers(&mut waiter, now_ms, out);
@@ -95,7 +96,10 @@ impl Session {
         }
         match &decision.verdict {
             Verdict::Probe(calls) => self.probe(&mut waiter, calls, now_ms, out),
-            Verdict::Join(_) => self.open_headers(&mut waiter, now_ms, out),
+            // After this wait its own connection must prove that it lives: both go side by side.
+            Verdict::Join(_) | Verdict::WaitForReset => {
+                self.open_headers(&mut waiter, now_ms, out);
+            }
             _ => {}
         }
         self.wait(waiter, wait, now_ms);

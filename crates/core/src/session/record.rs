@@ -2,18 +2,17 @@
 
 use bytes::Bytes;
 
-use super::Session;
 use super::post::request_id;
 use super::waiting::{Wait, Waiter};
+use super::{Session, mark};
 use crate::effect::{Effect, EventKind, Note, Output};
 use crate::id::{CallId, ConnectionId, StreamId};
 use crate::input::Request;
 use crate::ledger::Phase;
-use crate::message::{self, Incoming};
 use crate::policy::{Decision, Verdict};
 use crate::rejection::Reason;
 use crate::stream::{Release, StreamState};
-use crate::token::{Outcome, RECORDED_META};
+use crate::token::Outcome;
 
 impl Session {
     /// Asks for the recorded answers that the decisions need; true if all are there.
@@ -83,7 +82,7 @@ impl Session {
     ) -> bool {
         let request = &waiter.requests[index];
         let Some(id) = decision.original else {
-            let record = foreign_record(request);
+            let record = self.row_answer(request, None);
             let found = record.is_some();
             let body =
                 record.unwrap_or_else(|| self.reject(request, Reason::OutcomeUnknown, None).body());
@@ -94,9 +93,9 @@ impl Session {
         let loaded = waiter.loaded.iter().find(|(at, call, _)| (*at, *call) == (index, id));
         let payload = loaded.and_then(|(_, _, payload)| payload.clone());
         let ended_ms = self.ledger.get(id).and_then(|call| call.ended_ms).unwrap_or(now_ms);
-        let body = payload.and_then(|payload| readdress(payload, request, ended_ms));
-        // A token's row may keep the answer longer than the session's log.
-        let Some(body) = body.or_else(|| foreign_record(request)) else {
+        let body = payload.and_then(|payload| mark::record(payload, request, ended_ms));
+        // Its row may keep the answer longer than the session's log.
+        let Some(body) = body.or_else(|| self.row_answer(request, Some(id))) else {
             let body = self.reject(request, Reason::OutcomeUnknown, Some(id)).body();
             self.append(stream, EventKind::Response, last, body, out);
             return false;
@@ -130,6 +129,7 @@ impl Session {
         let old_scar = self.release_collected(old, now_ms, out);
         if let Some(stream) = self.streams.get_mut(&result.0) {
             stream.calls.push(id);
+            stream.request_ids.push(request_id(request));
             stream.scarred |= old_scar;
             self.changed_streams.insert(stream.id);
         }
@@ -160,7 +160,7 @@ impl Session {
         out: &mut Output,
     ) {
         let connection = waiter.connection.id;
-        match foreign_record(request) {
+        match self.row_answer(request, None) {
             Some(body) => out.effects.push(Effect::Reply { connection, body }),
             None => {
                 let rejections = self.refusals(waiter, |_| Reason::OutcomeUnknown);
@@ -168,25 +168,24 @@ impl Session {
             }
         }
     }
-}
 
-fn foreign_record(request: &Request) -> Option<Bytes> {
-    match &request.record.as_ref()?.outcome {
-        Outcome::Finished { response, ended_ms } => readdress(response.clone(), request, *ended_ms),
-        _ => None,
+    /// The answer in the row that a request was judged by: its token's, or that of the tokenless
+    /// call that it repeats, be it `original` or, for `None`, one of another session.
+    fn row_answer(&self, request: &Request, original: Option<CallId>) -> Option<Bytes> {
+        let record = match &request.token {
+            Some(_) => request.record.as_ref(),
+            None => self.scope(request).and_then(|scope| scope.record.as_ref()).filter(|record| {
+                match original {
+                    Some(call) => record.owner == self.owner(call),
+                    None => record.owner.session != self.start.session,
+                }
+            }),
+        };
+        match &record?.outcome {
+            Outcome::Finished { response, ended_ms } => {
+                mark::record(response.clone(), request, *ended_ms)
+            }
+            _ => None,
+        }
     }
-}
-
-/// Gives a recorded response the id of the request it now answers, and the mark of a record.
-fn readdress(response: Bytes, request: &Request, ended_ms: u64) -> Option<Bytes> {
-    // The response was parsed when it came; depth was checked then.
-    let Ok(Incoming::One(message)) = message::parse(response, usize::MAX) else { return None };
-    let id = request.message.id()?;
-    let ended = ended_ms.to_string();
-    let edit = message.edit().id(id);
-    Some(
-        edit.result_meta(RECORDED_META, ended.as_bytes())
-            .error_data(RECORDED_META, ended.as_bytes())
-            .finish(),
-    )
 }

@@ -2,12 +2,31 @@
 
 use super::Session;
 use super::timer::Timer;
+use super::waiting::Waiter;
 use crate::effect::{Effect, Eviction, Note, Output};
 use crate::id::StreamId;
 use crate::ledger::Phase;
-use crate::rejection::LostAnswer;
+use crate::policy::{Decision, Verdict};
+use crate::rejection::{LostAnswer, Reason};
 use crate::settings::Delivery;
 use crate::stream::{Release, Stream, StreamState};
+use crate::tool::Class;
+
+/// What something takes in the log of its session, and in rows beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needed {
+    /// Bytes of payload in the log.
+    pub(super) log: u64,
+    /// Bytes of payload in rows; only the shared quotas count them.
+    pub(super) rows: u64,
+}
+
+impl Needed {
+    /// Room in the log alone.
+    pub(super) fn log(bytes: u64) -> Self {
+        Self { log: bytes, rows: 0 }
+    }
+}
 
 /// A stream may lose its progress events this long after it settled, at the earliest.
 fn is_settled(stream: &Stream, quiet_ms: u64, now_ms: u64) -> bool {
@@ -24,6 +43,9 @@ impl Session {
     pub(super) fn make_room(&mut self, now_ms: u64, out: &mut Output) -> bool {
         while self.streams.len() >= self.limits().session_streams_max {
             let Some(victim) = self.least_needed(now_ms) else { return false };
+            if !self.remember_refusals(victim, now_ms) {
+                return false;
+            }
             self.forget_stream(victim, out);
         }
         true
@@ -78,6 +100,24 @@ impl Session {
         )
     }
 
+    /// A stream that is forgotten takes its answer along; that its call must not run again is still
+    /// remembered. False if there is no room even for that.
+    fn remember_refusals(&mut self, id: StreamId, now_ms: u64) -> bool {
+        let limits = self.limits();
+        let (window_ms, max) = (limits.repeat_window_ms, limits.forgotten_calls_max);
+        let Some(stream) = self.streams.get(&id) else { return true };
+        if !self.refuses_repeats(stream, now_ms) {
+            return true;
+        }
+        let calls = stream.calls.iter().filter_map(|&call| self.ledger.get(call));
+        let kept: Vec<_> = calls
+            .filter(|call| call.stream == Some(id) && call.class == Class::Effectful)
+            .map(|call| (call.params, call.window_start_ms().max(now_ms) + window_ms))
+            .collect();
+        kept.into_iter()
+            .all(|(params, until)| self.ledger.remember_forgotten(params, until, now_ms, max))
+    }
+
     fn forget_stream(&mut self, id: StreamId, out: &mut Output) {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.changed_streams.insert(id);
@@ -106,8 +146,9 @@ impl Session {
         }
     }
 
-    /// Makes room for an event in the session's log. At the hard limit the stream gets one durable
-    /// terminal event that names what was dropped; false then.
+    /// Makes room for an event: in the session's log, and under the quotas that it shares. At the
+    /// hard limit the stream gets one durable terminal event that names what was dropped; false
+    /// then.
     pub(super) fn fit(
         &mut self,
         stream: StreamId,
@@ -115,17 +156,13 @@ impl Session {
         now_ms: u64,
         out: &mut Output,
     ) -> bool {
-        let bytes_max = self.limits().session_log_bytes_max;
-        if self.log_bytes + bytes <= bytes_max {
-            return true;
-        }
-        self.evict_settled(bytes, now_ms, out);
-        if self.log_bytes + bytes <= bytes_max {
+        let needed = Needed::log(bytes);
+        if self.fit_needed(needed, now_ms, out) {
             return true;
         }
         if stream == StreamId::STANDALONE {
             self.evict_events(stream, false, out);
-            return self.log_bytes + bytes <= bytes_max;
+            return self.fits(needed);
         }
         let calls = self.streams.get(&stream).map(|s| s.calls.clone()).unwrap_or_default();
         for call in calls {
@@ -138,26 +175,81 @@ impl Session {
         false
     }
 
-    /// Makes room for a response; false if all that is kept is still needed.
-    pub(super) fn fit_response(&mut self, bytes: u64, now_ms: u64, out: &mut Output) -> bool {
-        let bytes_max = self.limits().session_log_bytes_max;
-        if self.log_bytes + bytes > bytes_max {
-            self.evict_settled(bytes, now_ms, out);
+    /// Makes room by dropping what is settled; false if all that is kept is still needed.
+    pub(super) fn fit_needed(&mut self, needed: Needed, now_ms: u64, out: &mut Output) -> bool {
+        if !self.fits(needed) {
+            self.evict_settled(needed, now_ms, out);
         }
-        self.log_bytes + bytes <= bytes_max
+        self.fits(needed)
+    }
+
+    /// The quotas that it shares are nearly used up: what its clients have goes, for others' sake.
+    pub(super) fn make_way(&mut self, now_ms: u64, out: &mut Output) {
+        let reserve = self.limits().claim_room_bytes_min;
+        if self.room_max_bytes.saturating_sub(self.log_bytes) < reserve {
+            for id in self.arrived(now_ms) {
+                self.evict_events(id, true, out);
+            }
+        }
+    }
+
+    fn fits(&self, needed: Needed) -> bool {
+        let log_bytes = self.log_bytes.saturating_add(needed.log);
+        let all_bytes = log_bytes.saturating_add(needed.rows);
+        log_bytes <= self.limits().session_log_bytes_max && all_bytes <= self.room_max_bytes
+    }
+
+    /// Refuses what does not fit before it is admitted: a call without room for what it may say,
+    /// which never runs and may come again; and a record without room for itself, which stays
+    /// where it is.
+    pub(super) fn refuse_without_room(
+        &mut self,
+        waiter: &Waiter,
+        decisions: &mut [Decision],
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let limits = self.limits();
+        let reserve = limits.claim_room_bytes_min.min(limits.session_log_bytes_max / 2);
+        let mut records = 0;
+        for (index, decision) in decisions.iter_mut().enumerate() {
+            match decision.verdict {
+                Verdict::Claim { .. } if !self.is_json(waiter, index, decision) => {
+                    let fits = self.fit_needed(Needed::log(records + reserve), now_ms, out);
+                    if !fits {
+                        decision.verdict = Verdict::Reject(Reason::UpstreamUnavailable);
+                        decision.original = None;
+                    }
+                }
+                Verdict::Record(Some(_)) | Verdict::Collect(_) => {
+                    let bytes = records + waiter.loaded_bytes(index);
+                    if self.fit_needed(Needed::log(bytes), now_ms, out) {
+                        records = bytes;
+                    } else {
+                        decision.verdict = Verdict::Reject(Reason::StreamNotDrained);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Streams whose clients have their answers, oldest first.
+    fn arrived(&self, now_ms: u64) -> Vec<StreamId> {
+        let quiet_ms = self.limits().reset_window_ms;
+        // No reset matters to what the client itself has confirmed.
+        let has_arrived = |stream: &&Stream| {
+            let proved = stream.state == StreamState::Proved;
+            is_settled(stream, if proved { 0 } else { quiet_ms }, now_ms)
+        };
+        let calls = self.streams.values().filter(|stream| !stream.is_standalone());
+        calls.filter(has_arrived).map(|stream| stream.id).collect()
     }
 
     /// Drops events of streams whose clients have their answers, oldest first; then of streams
     /// that were given up. Responses stay.
-    fn evict_settled(&mut self, bytes: u64, now_ms: u64, out: &mut Output) {
-        let bytes_max = self.limits().session_log_bytes_max;
-        let quiet_ms = self.limits().reset_window_ms;
-        let settled: Vec<_> = self
-            .streams
-            .values()
-            .filter(|stream| !stream.is_standalone() && is_settled(stream, quiet_ms, now_ms))
-            .map(|stream| stream.id)
-            .collect();
+    fn evict_settled(&mut self, needed: Needed, now_ms: u64, out: &mut Output) {
+        let settled = self.arrived(now_ms);
         let given_up: Vec<_> = self
             .streams
             .values()
@@ -165,17 +257,15 @@ impl Session {
             .filter(|stream| matches!(stream.state, StreamState::Abandoned | StreamState::Doubtful))
             .map(|stream| stream.id)
             .collect();
-        for &id in settled.iter().chain(&given_up) {
-            if self.log_bytes + bytes <= bytes_max {
+        let progress = settled.iter().chain(&given_up).map(|&id| (id, false));
+        let responses = settled.iter().map(|&id| (id, true));
+        // The standalone stream is never owed: it makes way for every answer that is.
+        let standalone = [(StreamId::STANDALONE, false)];
+        for (id, responses_too) in progress.chain(responses).chain(standalone) {
+            if self.fits(needed) {
                 return;
             }
-            self.evict_events(id, false, out);
-        }
-        for id in settled {
-            if self.log_bytes + bytes <= bytes_max {
-                return;
-            }
-            self.evict_events(id, true, out);
+            self.evict_events(id, responses_too, out);
         }
     }
 
@@ -208,6 +298,10 @@ impl Session {
             return;
         }
         let kept = if responses_too { 0 } else { stream.response_bytes };
+        if !responses_too && kept == stream.bytes {
+            // Nothing but responses: there is no gap to tell of.
+            return;
+        }
         let (dropped, owed) = (stream.bytes - kept, stream.state.is_unsettled());
         stream.evicted = through;
         stream.emptied |= responses_too;

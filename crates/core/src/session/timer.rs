@@ -53,7 +53,7 @@ impl Session {
         match timer {
             Timer::Stream(id) => self.stream_timer(id, now_ms, out),
             Timer::Waiter(id) => self.waiter_timer(id, now_ms, out),
-            Timer::Ended(id) => self.forget_ended(id),
+            Timer::Ended(id) => self.forget_ended(id, now_ms, out),
             Timer::Replay(id) => self.replay_timer(id, now_ms),
             Timer::ServerRequest(number) => self.server_request_timer(number, now_ms, out),
             Timer::Idle => self.idle_timer(now_ms, out),
@@ -79,7 +79,7 @@ impl Session {
                 if observed && now_ms >= since_ms + limits.ending_max_ms {
                     self.detach_ended(id);
                     self.doubt(id, now_ms, out);
-                } else if !observed && now_ms >= since_ms + limits.repeat_wait_ms {
+                } else if !observed && now_ms >= since_ms + limits.unobserved_presume_ms {
                     self.detach_ended(id);
                     self.move_stream(id, StreamState::Presumed, now_ms, out);
                 }
@@ -138,6 +138,7 @@ impl Session {
             self.lose_call(id, LostAnswer::OutcomeUnknown, now_ms, out);
         }
         self.expire_streams(now_ms, out);
+        self.renew_scopes(now_ms, out);
         self.timers.insert((now_ms + SWEEP_INTERVAL_MS, Timer::Sweep));
     }
 

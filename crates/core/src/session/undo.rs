@@ -5,17 +5,18 @@ use super::waiting::Waiter;
 use super::{Session, UpstreamState};
 use crate::effect::{Batch, Effect, Eviction, Output};
 use crate::id::{CallId, StreamId};
+use crate::input::Request;
 use crate::ledger::Call;
 use crate::policy::{Decision, Verdict};
 use crate::stream::{Stream, StreamState};
-use crate::token::{DedupRecord, Outcome};
+use crate::token::{DedupKey, DedupRecord, Outcome};
 
-/// What is needed if the last output is refused, because one of its token rows has another owner.
+/// What is needed if the last output is refused, because one of its rows has another owner.
 #[derive(Clone, Debug)]
 pub(super) enum Undo {
     /// It claimed: all of it is taken back, and the POST is decided again.
     Claim(Box<Claimed>),
-    /// It told how a call stands whose token another session took over: it comes again without.
+    /// It told how a call stands whose row another session took over: it comes again without.
     Outcome(Box<(Batch, Vec<Effect>)>),
 }
 
@@ -26,6 +27,8 @@ pub(super) struct Claimed {
     claimed: Vec<CallId>,
     opened: Option<StreamId>,
     calls: Vec<Call>,
+    /// Calls that owned the rows which it took over.
+    owners: Vec<CallId>,
     streams: Vec<Stream>,
     evictions: Vec<Eviction>,
     upstream: UpstreamState,
@@ -47,7 +50,7 @@ impl Claimed {
 }
 
 impl Session {
-    /// Remembers what the admission of a POST will touch, if a token row is written with it.
+    /// Remembers what the admission of a POST will touch, if a row is written with it.
     pub(super) fn prepare_undo(&self, waiter: &Waiter, decisions: &[Decision]) -> Option<Claimed> {
         let mut touched = Vec::new();
         for decision in decisions {
@@ -60,8 +63,8 @@ impl Session {
         touched.sort();
         touched.dedup();
         let calls: Vec<_> = touched.iter().filter_map(|&id| self.ledger.get(id)).cloned().collect();
-        let mut tokens = waiter.requests.iter().filter_map(|request| request.token);
-        if tokens.next().is_none() && calls.iter().all(|call| call.token.is_none()) {
+        let keys: Vec<_> = waiter.requests.iter().filter_map(|r| self.key(r)).collect();
+        if keys.is_empty() && calls.iter().all(|call| call.key().is_none()) {
             return None;
         }
         let mut streams: Vec<_> = calls.iter().filter_map(|call| call.stream).collect();
@@ -73,13 +76,20 @@ impl Session {
             claimed: Vec::new(),
             opened: None,
             calls,
+            owners: keys.iter().filter_map(|key| self.ledger.with_key(key)).collect(),
             streams: streams.iter().filter_map(|id| self.streams.get(id)).cloned().collect(),
             evictions: Vec::new(),
             upstream: self.upstream.clone(),
         })
     }
 
-    /// The last output was refused and dropped whole: a token row of it has another owner. A claim
+    /// The key of the row that the claim of a request writes.
+    fn key(&self, request: &Request) -> Option<DedupKey> {
+        let token = request.token.map(|token| token.key);
+        token.or_else(|| self.scope(request).map(|scope| scope.key))
+    }
+
+    /// The last output was refused and dropped whole: a row of it has another owner. A claim
     /// is undone and its POST decided again; anything else comes again without that row.
     pub(super) fn handle_token_taken(
         &mut self,
@@ -99,6 +109,8 @@ impl Session {
                 out.batch.dedup.extend(batch.dedup);
                 out.batch.calls.extend(batch.calls);
                 out.batch.streams.extend(batch.streams);
+                out.batch.forgotten_calls.extend(batch.forgotten_calls);
+                out.batch.forgotten_streams.extend(batch.forgotten_streams);
                 out.batch.evictions.extend(batch.evictions);
                 out.batch.durable |= batch.durable;
                 out.effects.extend(effects);
@@ -115,7 +127,7 @@ impl Session {
         out: &mut Output,
     ) {
         let mut waiter = claimed.waiter;
-        let key = self.ledger.get(refused).and_then(|call| call.token);
+        let key = self.ledger.get(refused).and_then(Call::key);
         for id in claimed.claimed {
             self.ledger.remove(id);
         }
@@ -130,7 +142,10 @@ impl Session {
             let id = call.id;
             self.ledger.remove(id);
             self.ledger.insert(call);
-            self.ledger.restore_token(id);
+            self.ledger.restore_key(id);
+        }
+        for id in claimed.owners {
+            self.ledger.restore_key(id);
         }
         self.upstream = claimed.upstream;
         self.log_bytes = self.streams.values().map(|stream| stream.bytes).sum();
@@ -139,7 +154,7 @@ impl Session {
         self.changed_calls.clear();
         self.changed_streams.clear();
         if let Some(key) = key {
-            let owner = self.ledger.with_token(&key);
+            let owner = self.ledger.with_key(&key);
             let ours = record.owner.session == self.start.session;
             if let Some(local) = owner.filter(|&id| !ours || id != record.owner.call) {
                 self.disown(local);
@@ -152,14 +167,17 @@ impl Session {
                 if request.token.map(|token| token.key) == Some(key) {
                     request.record = Some(record.clone());
                 }
+                if let Some(scope) = request.scope.as_mut().filter(|scope| scope.key == key) {
+                    scope.record = Some(record.clone());
+                }
             }
         }
         self.judge(waiter, now_ms, out);
     }
 
-    /// Another session owns the token of a call: its row is not ours to write any more.
+    /// Another session owns the row of a call: it is not ours to write any more.
     fn disown(&mut self, call: CallId) {
-        self.ledger.forget_token(call);
+        self.ledger.forget_key(call);
         self.changed_calls.insert(call);
     }
 

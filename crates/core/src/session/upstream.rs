@@ -1,5 +1,6 @@
 //! What comes from upstream: responses, progress, server requests, the end (design section 5).
 
+use super::retention::Needed;
 use super::timer::Timer;
 use super::{ServerRequest, Session};
 use crate::effect::{Effect, EventKind, Note, Output};
@@ -31,7 +32,7 @@ impl Session {
                 Kind::Notification => self.notification(call, &message, now_ms, out),
             },
             FromUpstream::Closed => self.upstream_closed(now_ms, out),
-            FromUpstream::Reopened => self.upstream_reopened(out),
+            FromUpstream::Reopened => self.upstream_reopened(now_ms, out),
         }
     }
 
@@ -57,7 +58,10 @@ impl Session {
         let body = message.edit().id(&call.request_id.clone()).finish();
         let stream = call.stream;
         let not_run = message.error_code().is_some_and(|code| NOT_RUN_CODES.contains(&code));
-        if stream.is_some() && !self.fit_response(body.len() as u64, now_ms, out) {
+        // Its row, if it has one, gets a copy.
+        let copies = u64::from(call.key().is_some() && !not_run);
+        let needed = Needed { log: body.len() as u64, rows: body.len() as u64 * copies };
+        if stream.is_some() && !self.fit_needed(needed, now_ms, out) {
             if to == Phase::Finished {
                 self.lose_call(id, LostAnswer::LogFull, now_ms, out);
             }
@@ -132,7 +136,7 @@ impl Session {
             let params = call.params;
             self.changed_calls.insert(id);
             self.ledger.forget_params(params, id);
-            self.ledger.forget_token(id);
+            self.ledger.forget_key(id);
         }
     }
 
@@ -140,7 +144,8 @@ impl Session {
     fn not_sent(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
         let Some(call) = self.ledger.get(id) else { return };
         match call.phase {
-            Phase::Claimed => {}
+            // Bytes may have left, and still the server can say that it never took the call.
+            Phase::Claimed | Phase::Sent => {}
             Phase::Cancelled { result: false } => {
                 // Cancelled before a byte left: nobody need wonder about its outcome.
                 self.write_outcome(id, Outcome::Freed, now_ms, out);
@@ -319,6 +324,7 @@ impl Session {
             return None;
         }
         if !self.fit(stream, payload.len() as u64, now_ms, out) {
+            out.effects.push(Effect::Note(Note::Ignored("event that the log has no room for")));
             return None;
         }
         Some(self.append(stream, kind, false, payload, out))
@@ -368,11 +374,11 @@ impl Session {
     }
 
     /// The server runs again: what it offers may have changed.
-    fn upstream_reopened(&mut self, out: &mut Output) {
+    fn upstream_reopened(&mut self, now_ms: u64, out: &mut Output) {
         out.effects.push(Effect::Note(Note::UpstreamMoved("reopened")));
         for list in ["tools", "prompts", "resources"] {
             let body = message::notification(&format!("notifications/{list}/list_changed"), None);
-            self.append(StreamId::STANDALONE, EventKind::Notification, false, body, out);
+            self.log(StreamId::STANDALONE, EventKind::Notification, body, now_ms, out);
         }
     }
 }

@@ -81,6 +81,17 @@ impl Waiter {
         waited && self.headers != Headers::Acknowledged
     }
 
+    /// True if one JSON body may answer it: a single request without stream so far.
+    pub(super) fn is_plain(&self) -> bool {
+        self.stream.is_none() && !self.batch
+    }
+
+    /// Bytes of the recorded answer that was read for one of its requests.
+    pub(super) fn loaded_bytes(&self, index: usize) -> u64 {
+        let loaded = self.loaded.iter().filter(|(at, _, _)| *at == index);
+        loaded.filter_map(|(_, _, payload)| payload.as_ref()).map(|p| p.len() as u64).sum()
+    }
+
     /// Its place in the queue: first come, first served.
     fn turn(&self) -> (u64, u64, ConnectionId) {
         (self.held_since_ms.unwrap_or(self.arrived_ms), self.arrived_ms, self.connection.id)
@@ -107,7 +118,7 @@ impl Session {
             hold_until_ms,
             waiter.proof_until_ms,
             waiter.asked_until_ms,
-            (wait == Wait::Reset).then(|| waiter.arrived_ms + limits.repeat_wait_ms),
+            (wait == Wait::Reset).then_some(now_ms + limits.repeat_wait_ms),
         ];
         let due = deadlines.into_iter().flatten().filter(|&at_ms| at_ms > now_ms);
         self.timers.extend(due.map(|at_ms| (at_ms, Timer::Waiter(id))));

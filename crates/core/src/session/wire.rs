@@ -31,7 +31,10 @@ impl Session {
                 self.final_acknowledged(id, connection, now_ms, out);
             }
             WireEvent::Reset => self.reset(id, connection, now_ms, out),
-            WireEvent::Fin | WireEvent::NextRequest => self.connection_done(id, connection),
+            WireEvent::Fin | WireEvent::NextRequest => {
+                self.connection_done(id, connection);
+                self.release_scopes(id, now_ms, out);
+            }
             WireEvent::Lost { sent, acknowledged } => {
                 if self.carried_by(connection).is_some() {
                     self.lose_connection(id, sent, acknowledged, now_ms, out);
@@ -57,7 +60,9 @@ impl Session {
             return;
         }
         replay.acknowledged_ms = Some(now_ms);
-        if replay.settled {
+        // What is on the standalone stream is nobody's answer: nothing can be overtaken by reading
+        // it a little later, so it does not settle.
+        if replay.settled || replay.stream == StreamId::STANDALONE {
             self.open_gate(connection);
         } else {
             self.timers.insert((now_ms + settle_ms, Timer::Replay(connection)));
@@ -143,7 +148,7 @@ impl Session {
     }
 
     /// The `reset_window` of an ended connection is over: what it still says means nothing.
-    pub(super) fn forget_ended(&mut self, connection: ConnectionId) {
+    pub(super) fn forget_ended(&mut self, connection: ConnectionId, now_ms: u64, out: &mut Output) {
         if self.carried_by(connection).is_some() {
             return;
         }
@@ -151,6 +156,7 @@ impl Session {
         if let Some(stream) = self.streams.get_mut(&id).filter(|s| s.connection.is_none()) {
             stream.reset_may_come = false;
             self.changed_streams.insert(id);
+            self.release_scopes(id, now_ms, out);
         }
     }
 
@@ -261,9 +267,15 @@ impl Session {
         }
     }
 
-    /// The gateway is about to stop: every stream ends cleanly and says when to come back.
-    pub(super) fn handle_drain(&mut self, retry_ms: u64, _now_ms: u64, out: &mut Output) {
-        for stream in self.streams.values() {
+    /// The gateway is about to stop: what waits is withdrawn, so that it may be sent again; then
+    /// every stream ends cleanly and says when to come back. One whose last event is in the log
+    /// ends with that.
+    pub(super) fn handle_drain(&mut self, retry_ms: u64, now_ms: u64, out: &mut Output) {
+        let waiting: Vec<_> = self.waiting.keys().copied().collect();
+        for connection in waiting {
+            self.withdraw(connection, now_ms, out);
+        }
+        for stream in self.streams.values().filter(|stream| stream.last.is_none()) {
             if let Some(connection) = stream.connection {
                 let command = Command::Finish { retry_ms: Some(retry_ms) };
                 out.effects.push(Effect::Command(connection.id, command));

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rejoin_core::effect::{Attach, Command, Effect, Event, Note, Output, ToUpstream};
+use rejoin_core::effect::{Attach, Command, DedupWrite, Effect, Event, Note, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
-use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, WireEvent};
+use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent};
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::rejection::Rejection;
 use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
-use rejoin_core::settings::Settings;
+use rejoin_core::settings::{RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Token};
 
 /// One session under test.
@@ -25,6 +25,8 @@ pub struct Rig {
     pub call_rows: BTreeSet<CallId>,
     pub stream_rows: BTreeSet<StreamId>,
     pub effects: Vec<Effect>,
+    /// True if requests are looked up in all sessions of the principal.
+    pub scoped: bool,
     next_connection: u64,
 }
 
@@ -43,24 +45,62 @@ pub fn call(id: &str, tool: &str, arguments: &str) -> String {
     )
 }
 
+/// The rows after these writes, as a store does it: in order, all or none. A row of anyone but
+/// `expected` refuses them and is returned, with the call that was to own it; no row refuses
+/// nothing.
+pub fn written(
+    rows: &BTreeMap<DedupKey, DedupRecord>,
+    writes: &[DedupWrite],
+) -> Result<BTreeMap<DedupKey, DedupRecord>, Box<(CallId, DedupRecord)>> {
+    let mut rows = rows.clone();
+    for write in writes {
+        match rows.get(&write.key) {
+            Some(row) if write.expected != Some(row.owner) => {
+                return Err(Box::new((write.record.owner.call, row.clone())));
+            }
+            _ if write.record.is_owned() => rows.insert(write.key, write.record.clone()),
+            _ => rows.remove(&write.key),
+        };
+    }
+    Ok(rows)
+}
+
+/// Where a tokenless call is looked up in all sessions of the one principal of a test.
+pub fn scope_key(message: &Message) -> DedupKey {
+    scope_key_of(&message.canonical_params_hash())
+}
+
+/// The same, by the hash of its method and params.
+pub fn scope_key_of(params: &[u8; 32]) -> DedupKey {
+    DedupKey(digest(&[&b"scope"[..], params].concat()))
+}
+
 impl Rig {
     pub fn new(settings: Settings) -> Self {
+        Self::named("session", settings, 1_000_000)
+    }
+
+    /// A session of its own id that starts at a time.
+    pub fn named(name: &str, settings: Settings, now_ms: u64) -> Self {
+        let scoped = settings.repeat_scope == RepeatScope::Principal;
         let start = SessionStart {
-            session: digest(b"session"),
+            session: digest(name.as_bytes()),
             ledger_epoch: 1,
+            call_base: CallId(0),
             epoch: Epoch(1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
             settings: Arc::new(settings),
         };
         Self {
-            session: Session::new(start, 1_000_000),
-            now_ms: 1_000_000,
+            session: Session::new(start, now_ms),
+            now_ms,
             log: BTreeMap::new(),
             tokens: BTreeMap::new(),
             call_rows: BTreeSet::new(),
             stream_rows: BTreeSet::new(),
             effects: Vec::new(),
+            scoped,
             next_connection: 1,
         }
     }
@@ -80,16 +120,12 @@ impl Rig {
     fn step(&mut self, input: Input) {
         let mut out = Output::default();
         self.session.handle(input, self.now_ms, &mut out);
-        for write in &out.batch.dedup {
-            let owner = self.tokens.get(&write.key).filter(|r| r.is_owned()).map(|r| r.owner);
-            if owner != write.expected {
-                let record = self.tokens[&write.key].clone();
-                let call = write.record.owner.call;
+        match written(&self.tokens, &out.batch.dedup) {
+            Ok(tokens) => self.tokens = tokens,
+            Err(taken) => {
+                let (call, record) = *taken;
                 return self.step(Input::TokenTaken { call, record });
             }
-        }
-        for write in out.batch.dedup {
-            self.tokens.insert(write.key, write.record);
         }
         self.call_rows.extend(out.batch.calls.iter().map(|call| call.id));
         self.stream_rows.extend(out.batch.streams.iter().map(|stream| stream.id));
@@ -143,16 +179,22 @@ impl Rig {
     pub fn post_with(&mut self, bodies: &[&str], token: Option<Token>) -> ConnectionId {
         let connection = self.connection();
         let record = token.and_then(|token| self.tokens.get(&token.key).cloned());
-        let requests = bodies.iter().map(|body| Request {
-            message: parse(body),
-            token,
-            record: record.clone(),
+        let requests = bodies.iter().map(|body| {
+            let message = parse(body);
+            let scope = self.scope(&message).filter(|_| token.is_none());
+            Request { message, token, record: record.clone(), scope }
         });
         let requests = requests.collect();
         let batch = bodies.len() > 1;
         let body = digest(bodies.concat().as_bytes());
         self.feed(Input::Post(Post { connection, observed: true, requests, batch, body }));
         connection
+    }
+
+    /// What the gateway looks up for a tokenless request.
+    pub fn scope(&self, message: &Message) -> Option<Scope> {
+        let key = scope_key(message);
+        self.scoped.then(|| Scope { key, record: self.tokens.get(&key).cloned() })
     }
 
     pub fn get(&mut self, cursor: Option<EventId>) -> ConnectionId {

@@ -12,7 +12,7 @@ use super::Driver;
 
 /// Tries of a commit that certainly did nothing, before the session ends.
 const TRIES_MAX: u32 = 6;
-/// Pause after the first try; doubled after each. Together about 1.5 s.
+/// Pause after the first try; doubled after each. Together about 3 s.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A batch was not committed.

@@ -12,15 +12,21 @@ use rejoin_core::limits::Limits;
 use rejoin_core::message::{self, Incoming, Kind};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::handle::SessionTag;
-use crate::upstream::{CallId, Command, Event, OpenError, Opened, Upstream};
+use crate::upstream::{CallId, Command, Event, NotSentReason, OpenError, Opened, Upstream};
 
 /// JSON-RPC error code for an answer that cannot be read.
 const UNREADABLE_CODE: i64 = -32_603;
 /// Time the adapter gets beyond the graces of its child to say that a session has ended.
 const END_MARGIN: Duration = Duration::from_secs(2);
+/// A server that ends by itself sooner than this after its start cannot be used.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+/// Pause before a server that had two short lives in a row is started again; doubled with each.
+const RESTART_PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// The longest such pause.
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// See the module's documentation.
 pub(super) struct Link {
@@ -30,11 +36,16 @@ pub(super) struct Link {
     state: State,
     /// Commands that the adapter had no room for, or that wait for the server to be opened.
     backlog: VecDeque<Command>,
+    backlog_bytes: usize,
     backlog_max: usize,
+    backlog_bytes_max: usize,
     json_depth_max: usize,
     /// What happened and was not taken yet.
     ready: VecDeque<FromUpstream>,
     end_max: Duration,
+    opened_at: Instant,
+    /// Short lives of the server in a row.
+    short_lives: u32,
 }
 
 enum State {
@@ -62,10 +73,14 @@ impl Link {
             tag,
             state: State::Open { commands: opened.commands, events: opened.events },
             backlog: VecDeque::new(),
+            backlog_bytes: 0,
             backlog_max: limits.upstream_queue_max,
+            backlog_bytes_max: limits.body_bytes_max.saturating_mul(2),
             json_depth_max: limits.json_depth_max,
             ready: VecDeque::new(),
             end_max: Duration::from_millis(graces_ms) + END_MARGIN,
+            opened_at: Instant::now(),
+            short_lives: 0,
         }
     }
 
@@ -82,11 +97,15 @@ impl Link {
             }
             other => return tracing::debug!(?other, "not a command of this version"),
         };
-        let is_full = self.backlog.len() >= self.backlog_max;
+        let bytes = self.backlog_bytes.saturating_add(size(&command));
+        // An empty backlog takes any message.
+        let is_full = self.backlog.len() >= self.backlog_max
+            || !self.backlog.is_empty() && bytes > self.backlog_bytes_max;
         if is_full || matches!(self.state, State::Closed) {
             return self.refuse(&command);
         }
         self.backlog.push_back(command);
+        self.backlog_bytes = bytes;
         self.flush();
     }
 
@@ -147,6 +166,7 @@ impl Link {
     /// Ends the session; its last events can still be taken from the receiver.
     fn hang_up(&mut self) -> Option<mpsc::Receiver<Event>> {
         self.backlog.clear();
+        self.backlog_bytes = 0;
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open { commands, events } => {
                 // No room: dropping the sender says the same.
@@ -162,8 +182,23 @@ impl Link {
         self.backlog.extend(restore.into_iter().map(|message| Command::Send { message }));
         let (upstream, initialize) = (Arc::clone(&self.upstream), self.initialize.clone());
         let mut opening = JoinSet::new();
-        opening.spawn(async move { upstream.open(initialize).await });
+        let pause = self.restart_pause();
+        opening.spawn(async move {
+            sleep(pause).await;
+            upstream.open(initialize.into()).await
+        });
         self.state = State::Opening(opening);
+    }
+
+    /// One death is an accident: only from the second in a row on is it waited for.
+    fn restart_pause(&self) -> Duration {
+        match self.short_lives.checked_sub(2) {
+            Some(doublings) => {
+                let factor = 2_u32.saturating_pow(doublings);
+                RESTART_PAUSE_FIRST.saturating_mul(factor).min(RESTART_PAUSE_MAX)
+            }
+            None => Duration::ZERO,
+        }
     }
 
     fn opened(&mut self, opened: Opened) {
@@ -172,6 +207,7 @@ impl Link {
             return self.not_opened("it refused initialize");
         }
         tracing::info!(session = %self.tag, "the server was started again");
+        self.opened_at = Instant::now();
         self.state = State::Open { commands: opened.commands, events: opened.events };
         self.ready.push_back(FromUpstream::Reopened);
         self.flush();
@@ -188,6 +224,7 @@ impl Link {
         while !self.backlog.is_empty() {
             let Ok(permit) = commands.try_reserve() else { return };
             let Some(command) = self.backlog.pop_front() else { return };
+            self.backlog_bytes = self.backlog_bytes.saturating_sub(size(&command));
             permit.send(command);
         }
     }
@@ -196,6 +233,14 @@ impl Link {
     fn take(&mut self, event: Option<Event>) {
         match event {
             Some(Event::Sent { call }) => self.ready.push_back(FromUpstream::Sent(call)),
+            // The error of the server itself says more than that the call was not sent.
+            Some(Event::NotSent { call, reason: NotSentReason::Refused { answer, .. } }) => {
+                self.read(Some(call), answer);
+            }
+            Some(Event::Lost { call, reason }) => {
+                tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");
+                self.ready.push_back(FromUpstream::Lost(call));
+            }
             Some(Event::NotSent { call, reason }) => {
                 tracing::debug!(session = %self.tag, %call, %reason, "a call was not sent");
                 self.ready.push_back(FromUpstream::NotSent(call));
@@ -212,7 +257,11 @@ impl Link {
 
     /// What waits was provably not sent. Then the end, once.
     fn closed(&mut self) {
+        let was_short =
+            matches!(self.state, State::Opening(_)) || self.opened_at.elapsed() < SHORT_LIFE;
+        self.short_lives = if was_short { self.short_lives.saturating_add(1) } else { 0 };
         self.state = State::Closed;
+        self.backlog_bytes = 0;
         for command in std::mem::take(&mut self.backlog) {
             self.refuse(&command);
         }
@@ -248,5 +297,15 @@ impl Link {
         if let Ok(Incoming::One(message)) = message::parse(body, self.json_depth_max) {
             self.ready.push_back(FromUpstream::Message { call: Some(call), message });
         }
+    }
+}
+
+/// Bytes of a command's message.
+fn size(command: &Command) -> usize {
+    match command {
+        Command::Call { message, .. }
+        | Command::Cancel { message, .. }
+        | Command::Send { message } => message.len(),
+        Command::Headers(_) | Command::End => 0,
     }
 }

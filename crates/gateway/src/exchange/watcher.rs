@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{BodyEnd, EndOrder, Handed, Handover, Observed, Orders, order_end};
 use crate::driver::Mail;
-use crate::tap::{AckError, WireEnd};
+use crate::tap::{AckError, Observation, WireEnd};
 
 /// Watches an exchange and reports to the driver. Run it as a task of its own.
 pub(crate) struct Watcher {
@@ -28,6 +28,8 @@ pub(crate) struct Watcher {
     pub(super) retry_ms: u64,
     pub(super) stall: Duration,
     pub(super) reset_window: Duration,
+    /// Held until all was reported, so that a next request of the connection can wait for it.
+    pub(super) observation: Option<Observation>,
 }
 
 /// The session is over: nobody listens.
@@ -126,22 +128,39 @@ impl Watcher {
                 Err(_) => return self.report_loss(handed).await,
             }
         }
-        let Some(Observed { wire, exchange }) = self.observed.clone() else { return Ok(()) };
+        let Some(observed) = self.observed.clone() else { return Ok(()) };
+        let wire = &observed.wire;
         if let Some(mark) = handed.newest.and_then(|newest| newest.mark)
             && wire.acknowledged(mark).await.is_err()
         {
             return self.report_loss(handed).await;
         }
         self.report(WireEvent::FinalAcknowledged).await?;
-        let after = tokio::select! {
-            end = wire.ended() => match end {
+        let ended = async {
+            match wire.ended().await {
                 WireEnd::Reset => WireEvent::Reset,
                 // However else it ended, no reset will be seen any more: as after a FIN.
                 WireEnd::Fin | WireEnd::TimedOut | WireEnd::ClosedByUs => WireEvent::Fin,
-            },
-            () = wire.next_exchange(exchange) => WireEvent::NextRequest,
-            // A later reset does not count, so the idle connection is not watched any longer.
-            () = sleep(self.reset_window) => WireEvent::Fin,
+            }
+        };
+        // A later reset does not count, so the idle connection is not watched any longer.
+        let unwatched = sleep(self.reset_window);
+        tokio::pin!(ended, unwatched);
+        let after = tokio::select! {
+            end = &mut ended => end,
+            is_evidence = observed.next_request(handed.reads) => {
+                if is_evidence {
+                    WireEvent::NextRequest
+                } else {
+                    // Nothing is left to tell that the next request could wait for.
+                    self.observation = None;
+                    tokio::select! {
+                        end = ended => end,
+                        () = unwatched => WireEvent::Fin,
+                    }
+                }
+            }
+            () = &mut unwatched => WireEvent::Fin,
         };
         self.report(after).await
     }

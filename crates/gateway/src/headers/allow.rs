@@ -37,6 +37,9 @@ impl Allowed {
             return Err(HeaderError::BadHost);
         };
         let host: Authority = value.as_bytes().try_into().map_err(|_| HeaderError::BadHost)?;
+        if host.as_str().contains('@') {
+            return Err(HeaderError::BadHost);
+        }
         // A request target with a host of its own overrides the header (RFC 9112 section 3.2.2).
         let named = uri.authority().into_iter().chain([&host]);
         if named.into_iter().all(|authority| self.allows_host(authority)) {

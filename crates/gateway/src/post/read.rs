@@ -8,9 +8,11 @@ use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt;
 use rejoin_core::limits::Limits;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::headers::content_length;
+use crate::room::{ByteRoom, NoRoom};
 
 /// Why a body did not arrive. What came of it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +32,31 @@ pub(crate) enum BodyError {
     /// It ended before its declared length.
     #[error("the body ended before its end: send the request again")]
     Cut,
+    /// All bodies together are too long.
+    #[error("too many large request bodies are in memory: raise request_bodies_bytes_max")]
+    NoRoom,
 }
 
-/// Reads the whole body, at most `body_bytes_max`, within `request_body_max_ms`.
+impl From<NoRoom> for BodyError {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::NoRoom
+    }
+}
+
+/// Gives its room back when the last message that shares its bytes is dropped.
+struct Counted {
+    body: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// Reads the whole body, at most `body_bytes_max`, within `request_body_max_ms`. A large one is
+/// counted in `room` until nobody has its bytes any more.
 ///
 /// # Errors
 /// See [`BodyError`].
@@ -40,40 +64,50 @@ pub(super) async fn whole<B: Body<Data = Bytes>>(
     body: B,
     headers: &HeaderMap,
     limits: &Limits,
+    room: &ByteRoom,
 ) -> Result<Bytes, BodyError> {
     let bytes_max = limits.body_bytes_max;
     if content_length(headers).is_some_and(|length| length > bytes_max as u64) {
         return Err(BodyError::TooLarge { bytes_max });
     }
     let limit_ms = limits.request_body_max_ms;
-    timeout(Duration::from_millis(limit_ms), collect(body, bytes_max))
+    timeout(Duration::from_millis(limit_ms), collect(body, bytes_max, room))
         .await
         .unwrap_or(Err(BodyError::TooSlow { limit_ms }))
 }
 
-async fn collect<B: Body<Data = Bytes>>(body: B, bytes_max: usize) -> Result<Bytes, BodyError> {
+async fn collect<B: Body<Data = Bytes>>(
+    body: B,
+    bytes_max: usize,
+    room: &ByteRoom,
+) -> Result<Bytes, BodyError> {
     let mut body = pin!(body);
     let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
+    let mut whole = BytesMut::new();
+    let mut taken = room.take(0)?;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return Err(BodyError::Cut) };
         let Ok(data) = frame.into_data() else { continue };
-        if first.len() + rest.len() + data.len() > bytes_max {
+        let length = first.len().max(whole.len()) + data.len();
+        if length > bytes_max {
             return Err(BodyError::TooLarge { bytes_max });
         }
+        room.grow(&mut taken, length)?;
         if first.is_empty() {
             first = data;
-        } else {
-            rest.extend_from_slice(&data);
+            continue;
         }
+        if whole.is_empty() {
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&data);
     }
-    if rest.is_empty() {
-        return Ok(first);
-    }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    let body = if whole.is_empty() { first } else { whole.freeze() };
+    Ok(if taken.num_permits() == 0 {
+        body
+    } else {
+        Bytes::from_owner(Counted { body, _room: taken })
+    })
 }
 
 #[cfg(test)]
@@ -118,6 +152,35 @@ mod tests {
         let mut limits = Limits::default();
         limits.body_bytes_max = body_bytes_max;
         limits
+    }
+
+    async fn whole<B: Body<Data = Bytes>>(
+        body: B,
+        headers: &HeaderMap,
+        limits: &Limits,
+    ) -> Result<Bytes, BodyError> {
+        super::whole(body, headers, limits, &ByteRoom::new(limits)).await
+    }
+
+    #[tokio::test]
+    async fn bodies_have_room_together_until_the_last_of_their_bytes_is_dropped() {
+        let mut limits = limits(100);
+        (limits.connection_buffer_bytes_max, limits.request_bodies_bytes_max) = (4, 10);
+        let (room, none) = (ByteRoom::new(&limits), HeaderMap::new());
+        let read = async |parts: &[&'static str]| {
+            super::whole(frames(parts, true), &none, &limits, &room).await
+        };
+        let first = read(&["0123", "45678"]).await.unwrap();
+        assert_eq!((&first[..], room.free_bytes()), (&b"012345678"[..], 5));
+        assert_eq!(read(&["0123456789"]).await, Err(BodyError::NoRoom));
+        assert_eq!(read(&["0123", "456789"]).await, Err(BodyError::NoRoom));
+        assert_eq!(room.free_bytes(), 5, "what was refused gave its room back");
+        assert!(read(&["0123"]).await.is_ok(), "a small one needs no room");
+        let part = first.slice(3..4);
+        drop(first);
+        assert_eq!(room.free_bytes(), 5);
+        drop(part);
+        assert_eq!(room.free_bytes(), 10);
     }
 
     #[tokio::test]

@@ -81,14 +81,21 @@ fn number(request: &Message, key: &str) -> Result<Option<u64>, NoNumber> {
     digits.parse().map(Some).map_err(|_| NoNumber)
 }
 
-/// Every part has its length before it, so that no two scopes run together.
+/// Where a tokenless request is looked up among all sessions of its principal: by upstream, method
+/// and canonical params (design section 2, `repeat_scope`).
+pub(super) fn scope_key(request: &Message, principal: Digest32, upstream: &str) -> DedupKey {
+    let params = request.canonical_params_hash();
+    hashed(&[b"rejoin repeat scope 1", &principal, upstream.as_bytes(), &params])
+}
+
+/// The key of a token in its scope.
 fn key(request: &Message, token: &str, scope: Scope<'_>) -> DedupKey {
     let (holder, id) = match scope.holder {
         Holder::Principal(id) => ("principal", id),
         Holder::Session(id) => ("session", id),
     };
     let tool = request.tool_name();
-    let parts: [&[u8]; 7] = [
+    hashed(&[
         b"rejoin dedup token 1",
         holder.as_bytes(),
         &id,
@@ -97,9 +104,14 @@ fn key(request: &Message, token: &str, scope: Scope<'_>) -> DedupKey {
         // No tool is not the tool without a name.
         if tool.is_some() { b"tool" } else { b"none" },
         tool.unwrap_or_default().as_bytes(),
-    ];
+        token.as_bytes(),
+    ])
+}
+
+/// Every part has its length before it, so that no two scopes run together.
+fn hashed(parts: &[&[u8]]) -> DedupKey {
     let mut named = Vec::new();
-    for part in parts.into_iter().chain([token.as_bytes()]) {
+    for part in parts {
         named.extend_from_slice(&(part.len() as u64).to_be_bytes());
         named.extend_from_slice(part);
     }

@@ -8,7 +8,7 @@ use crate::delete::DeleteError;
 use crate::get::GetError;
 use crate::headers::HeaderError;
 use crate::initialize::InitializeError;
-use crate::post::{BodyError, PostError};
+use crate::post::{BodyError, BoundError, PostError};
 use crate::upstream::OpenError;
 
 /// When to try again what was refused for lack of room.
@@ -61,7 +61,9 @@ pub(super) fn of_header(error: &HeaderError) -> Failure {
 pub(super) fn of_post(error: &PostError) -> Failure {
     match error {
         PostError::Header(error) => of_header(error),
-        PostError::Body(BodyError::TooLarge { .. }) => {
+        PostError::Body(BodyError::NoRoom) => OVERLOADED,
+        PostError::Body(BodyError::TooLarge { .. })
+        | PostError::Bound(BoundError::LongKept { .. }) => {
             refused(StatusCode::PAYLOAD_TOO_LARGE, INVALID_REQUEST, false)
         }
         PostError::Body(BodyError::TooSlow { .. }) => {
@@ -69,6 +71,7 @@ pub(super) fn of_post(error: &PostError) -> Failure {
         }
         PostError::Parse(error) => of_parse(error),
         PostError::Body(BodyError::Cut)
+        | PostError::Bound(BoundError::LongName { .. })
         | PostError::Dedup(_)
         | PostError::Stateless
         | PostError::BatchNotAgreed

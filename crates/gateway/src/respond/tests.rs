@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::initialize::InitializeError;
-use crate::upstream::{OpenError, Opened, Upstream};
+use crate::upstream::{OpenError, Opened, Opening, Upstream};
 
 struct NoUpstream;
 
 #[async_trait::async_trait]
 impl Upstream for NoUpstream {
-    async fn open(&self, _: Bytes) -> Result<Opened, OpenError> {
+    async fn open(&self, _: Opening) -> Result<Opened, OpenError> {
         Err(OpenError::NotARequest)
     }
 

@@ -26,6 +26,8 @@ struct Flush {
 pub(super) struct Progress {
     flushes: VecDeque<Flush>,
     exchange: u64,
+    /// Reads that had brought bytes when that exchange started.
+    reads_at_exchange: u64,
     end: Option<WireEnd>,
     is_closed: bool,
     acked_bytes_at_close: Option<u64>,
@@ -36,6 +38,8 @@ pub(super) struct Progress {
 pub(super) struct View {
     /// Bytes written when the mark was first flushed.
     pub(super) flushed_bytes: Option<u64>,
+    /// A next request often brings the acknowledgement: reason enough to look again.
+    exchange: u64,
     end: Option<WireEnd>,
     is_closed: bool,
 }
@@ -56,7 +60,8 @@ impl Progress {
     pub(super) fn view(&self, mark: u64) -> View {
         let first = self.flushes.partition_point(|flush| flush.mark < mark);
         let flushed_bytes = self.flushes.get(first).map(|flush| flush.bytes);
-        View { flushed_bytes, end: self.end, is_closed: self.is_closed }
+        let (exchange, end, is_closed) = (self.exchange, self.end, self.is_closed);
+        View { flushed_bytes, exchange, end, is_closed }
     }
 
     pub(super) fn end(&self) -> Option<WireEnd> {
@@ -65,6 +70,10 @@ impl Progress {
 
     pub(super) fn exchange(&self) -> u64 {
         self.exchange
+    }
+
+    pub(super) fn reads_at_exchange(&self) -> u64 {
+        self.reads_at_exchange
     }
 
     fn record_flush(&mut self, flush: Flush) {
@@ -98,7 +107,10 @@ pub(super) struct Shared {
     socket: Weak<Socket>,
     handed: AtomicU64,
     written_bytes: AtomicU64,
+    reads: AtomicU64,
     progress: watch::Sender<Progress>,
+    /// Observers that have not told yet what became of an exchange.
+    observers: watch::Sender<usize>,
 }
 
 impl Shared {
@@ -107,8 +119,22 @@ impl Shared {
             socket,
             handed: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
             progress: watch::Sender::new(Progress::default()),
+            observers: watch::Sender::new(0),
         }
+    }
+
+    pub(super) fn add_observer(&self) {
+        self.observers.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn remove_observer(&self) {
+        self.observers.send_modify(|count| *count = count.saturating_sub(1));
+    }
+
+    pub(super) fn observers(&self) -> watch::Receiver<usize> {
+        self.observers.subscribe()
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Progress> {
@@ -121,6 +147,14 @@ impl Shared {
 
     pub(super) fn record_write(&self, bytes: usize) {
         self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn record_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     pub(super) fn written_bytes(&self) -> u64 {
@@ -180,8 +214,10 @@ impl Shared {
 
     pub(super) fn start_exchange(&self) -> u64 {
         let mut started = 0;
+        let reads = self.reads();
         self.progress.send_modify(|progress| {
             progress.exchange += 1;
+            progress.reads_at_exchange = reads;
             started = progress.exchange;
         });
         started

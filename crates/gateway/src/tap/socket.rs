@@ -16,7 +16,9 @@ use super::progress::Shared;
 use super::{ACK_POLL_LONGEST, ACK_POLL_SHORTEST, Wire, WireEnd, tcp_info};
 
 /// Bytes a lingering close reads and throws away before it stops waiting.
-const LINGER_READ_BYTES_MAX: usize = 256 * 1024;
+/// A client that is refused in the middle of a large body reads the answer only afterwards; closed
+/// earlier, it would be reset and see no answer at all.
+const LINGER_READ_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The TCP socket. Its drop, when the last owner is gone, closes it and records what was known.
 pub(super) struct Socket {
@@ -122,7 +124,10 @@ impl AsyncRead for Tap {
                     socket.shared.record_end(WireEnd::Fin);
                     return Poll::Ready(Ok(()));
                 }
-                Ok(_bytes) => return Poll::Ready(Ok(())),
+                Ok(_bytes) => {
+                    socket.shared.record_read();
+                    return Poll::Ready(Ok(()));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(socket.note_error(error))),
             }

@@ -15,7 +15,7 @@
 //!   stays open, unless a step wrote its response.
 //!
 //! Functions panic where an implementation does not conform. Each wait is bounded.
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Command, Event, Opened, Upstream};
+use super::{Command, Event, NotSentReason, Opened, Upstream};
 
 mod calls;
 mod flow;
@@ -84,18 +84,20 @@ pub struct Session {
     events: mpsc::Receiver<Event>,
     /// The calls that have their outcome, and whether they were sent.
     outcomes: HashMap<CallId, bool>,
+    /// The calls that were sent and then refused or lost.
+    settled: HashSet<CallId>,
     closed: bool,
 }
 
 impl Session {
     /// Opens a session.
     pub async fn open(upstream: &Arc<dyn Upstream>) -> Self {
-        let opened = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()));
+        let opened = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into());
         let opened = timeout(WAIT, opened).await.expect("open ends");
         let Opened { answer, commands, events } = opened.expect("the session opens");
         let answer = serde_json::from_slice(&answer).expect("the answer is JSON");
-        let outcomes = HashMap::new();
-        Self { answer, commands: Some(commands), events, outcomes, closed: false }
+        let (outcomes, settled) = (HashMap::new(), HashSet::new());
+        Self { answer, commands: Some(commands), events, outcomes, settled, closed: false }
     }
 
     /// Gives a command. `false`: the session takes none any more.
@@ -126,7 +128,16 @@ impl Session {
         assert!(!(self.closed && event.is_some()), "after Closed came {event:?}");
         match &event {
             Some(Event::Sent { call }) => self.outcome(*call, true),
+            // A refusal by the server itself comes after the call was sent.
+            Some(Event::NotSent {
+                call,
+                reason: NotSentReason::SessionGone | NotSentReason::Refused { .. },
+            }) if self.outcomes.get(call) == Some(&true) => self.settle(*call),
             Some(Event::NotSent { call, .. }) => self.outcome(*call, false),
+            Some(Event::Lost { call, .. }) => {
+                assert_eq!(self.outcomes.get(call), Some(&true), "lost before Sent: {call}");
+                self.settle(*call);
+            }
             Some(Event::Message { call: Some(call), .. }) => {
                 assert_eq!(self.outcomes.get(call), Some(&true), "an answer before Sent: {call}");
             }
@@ -135,6 +146,10 @@ impl Session {
             None => assert!(self.closed, "the channel ended without Closed"),
         }
         event
+    }
+
+    fn settle(&mut self, call: CallId) {
+        assert!(self.settled.insert(call), "call {call} was settled twice");
     }
 
     fn outcome(&mut self, call: CallId, sent: bool) {

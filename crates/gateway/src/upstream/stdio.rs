@@ -21,8 +21,10 @@ use self::input::Writer;
 use self::line::Lines;
 use self::output::{Incoming, Reader, Sorter};
 use self::probe::{Probe, same_id};
-use self::relay::{Delivery, Intake, Outlet};
-use super::{CloseReason, Event, OpenError, Opened, Upstream};
+use self::relay::{Delivery, Intake};
+use super::outlet::Outlet;
+use super::{CloseReason, Event, OpenError, Opened, Opening, Upstream};
+use crate::room::ByteRoom;
 
 mod child;
 mod input;
@@ -31,7 +33,10 @@ mod output;
 mod probe;
 mod relay;
 mod stderr;
-mod throttle;
+
+/// Events that wait for the driver. What follows waits in the pipe, where it costs nothing; a longer
+/// queue would only delay answers that come behind a flood of progress.
+const EVENTS_MAX: usize = 32;
 
 /// Time a dead child's pipes are read on when another process keeps them open.
 const OUTPUT_DRAIN: Duration = Duration::from_millis(200);
@@ -45,6 +50,8 @@ pub struct StdioUpstream {
     name: Arc<str>,
     limits: Arc<Limits>,
     children: Arc<Semaphore>,
+    /// Of all messages that wait for their servers to read them.
+    queued_room: ByteRoom,
 }
 
 impl StdioUpstream {
@@ -59,7 +66,8 @@ impl StdioUpstream {
         let name = base.unwrap_or_else(|| command.clone()).into();
         let args = args.into_iter().map(Into::into).collect();
         let children = Arc::new(Semaphore::new(limits.children_max.min(Semaphore::MAX_PERMITS)));
-        Self { command, args, name, limits, children }
+        let queued_room = ByteRoom::new(&limits);
+        Self { command, args, name, limits, children, queued_room }
     }
 
     /// Messages in one queue. A channel cannot hold more than the runtime can count.
@@ -73,7 +81,8 @@ impl StdioUpstream {
         let (process, pipes) = child::start(&self.command, &self.args)
             .map_err(|source| OpenError::Spawn { command: self.command.clone(), source })?;
         let queue_max = self.queue_max();
-        let (queue, queued) = input::queue(queue_max, limits.body_bytes_max.saturating_mul(2));
+        let queued_bytes_max = limits.body_bytes_max.saturating_mul(2);
+        let (queue, queued) = input::queue(queue_max, queued_bytes_max, self.queued_room.clone());
         // Outcomes that may wait while the driver receives nothing: more than can be commanded.
         let (notices, noticed) = mpsc::channel(queue_max * 4);
         let (batches, batched) = mpsc::channel(1);
@@ -181,7 +190,8 @@ struct Starting {
 
 #[async_trait]
 impl Upstream for StdioUpstream {
-    async fn open(&self, initialize: Bytes) -> Result<Opened, OpenError> {
+    async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
+        let initialize = opening.initialize;
         let limits = &self.limits;
         let request = std::str::from_utf8(&initialize).ok().and_then(Probe::read);
         let Some(Probe { method: true, id: Some(id), .. }) = request else {
@@ -201,7 +211,7 @@ impl Upstream for StdioUpstream {
 
         let queue_max = self.queue_max();
         let (commands, commanded) = mpsc::channel(queue_max);
-        let (events, received) = mpsc::channel(queue_max);
+        let (events, received) = mpsc::channel(queue_max.min(EVENTS_MAX));
         let Starting { queue, notices, noticed, batched, reasoned, over, end } = starting;
         let intake = Intake {
             name: self.name.clone(),

@@ -21,7 +21,7 @@ use rejoin_gateway::handle::{
     StreamBody,
 };
 use rejoin_gateway::tap::Wire;
-use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Upstream};
+use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Opening, Upstream};
 use rejoin_store::{
     CommitError, CreateError, ExpireError, Expired, Fence, LoadError, Loaded, MemoryLimits,
     MemoryStore, Opened as Created, Page, PrincipalKey, PrincipalUsage, ReadError, RemoveError,
@@ -99,7 +99,7 @@ pub(crate) struct FakeUpstream {
 
 #[async_trait]
 impl Upstream for FakeUpstream {
-    async fn open(&self, _initialize: Bytes) -> Result<Opened, OpenError> {
+    async fn open(&self, _opening: Opening) -> Result<Opened, OpenError> {
         let (commands, commanded) = mpsc::channel(self.queue_max);
         let (happening, events) = mpsc::channel(self.queue_max);
         let server = Server { commands: commanded, events: happening };
@@ -281,7 +281,7 @@ impl World {
             servers: made,
             answers: Mutex::default(),
         });
-        let opened = upstream.open(Bytes::from_static(b"{}")).await.unwrap();
+        let opened = upstream.open(Bytes::from_static(b"{}").into()).await.unwrap();
         let server = servers.recv().await.unwrap();
         let notes = Arc::new(notes);
         let session = digest(name.as_bytes());
@@ -289,6 +289,7 @@ impl World {
         let start = SessionStart {
             session,
             ledger_epoch: 1,
+            call_base: rejoin_core::id::CallId(0),
             epoch: Epoch(0xa1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
@@ -297,6 +298,7 @@ impl World {
         let parts = DriverParts {
             store: Arc::clone(&self.store) as Arc<dyn Store>,
             fence: created.fence,
+            principal: digest(b"somebody"),
             version: created.version,
             upstream: Arc::clone(&upstream) as Arc<dyn Upstream>,
             opened,
@@ -356,7 +358,7 @@ pub(crate) fn post_of(body: String, token: Option<&str>) -> PostRequest {
         attempt: 1,
         epoch: None,
     });
-    let request = Request { message: parsed(&body), token, record: None };
+    let request = Request { message: parsed(&body), token, record: None, scope: None };
     let body = digest(body.as_bytes());
     PostRequest { wire: None, requests: vec![request], batch: false, body }
 }

@@ -22,6 +22,7 @@ async fn every_wrong_form_has_its_status_code_and_the_requests_own_id() -> TestR
         ("no accept", post().without("Accept"), 406, -32600, &none),
         ("foreign host", post().header("Host", "evil.example"), 403, -32600, &none),
         ("no host", post().without("Host"), 400, -32600, &none),
+        ("user in host", post().header("Host", "evil@127.0.0.1"), 400, -32600, &none),
         ("foreign origin", post().header("Origin", "http://evil.example"), 403, -32600, &none),
         ("null origin", post().header("Origin", "null"), 403, -32600, &none),
         ("not json", bench.post("{"), 400, -32700, &none),

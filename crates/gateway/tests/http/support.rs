@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
 use rejoin_gateway::config::GatewayConfig;
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen;
-use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Upstream};
+use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Opening, Upstream};
 use rejoin_store::{MemoryLimits, MemoryStore};
 use rejoin_testkit::failure::Failure;
 use rejoin_testkit::raw::{Connection, Head, Request};
@@ -39,6 +38,8 @@ pub(crate) enum Greeting {
     Exits,
     /// Does not answer.
     Hangs,
+    /// Answers, and ends at once.
+    Dies,
 }
 
 /// A server in this process: it notes what it is sent, and answers every call but `hang`.
@@ -86,16 +87,19 @@ impl FakeServer {
 
 #[async_trait]
 impl Upstream for FakeServer {
-    async fn open(&self, initialize: Bytes) -> Result<Opened, OpenError> {
+    async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
+        let initialize = opening.initialize;
         self.opened.fetch_add(1, Ordering::SeqCst);
         let message: Value = serde_json::from_slice(&initialize).unwrap();
         self.seen.lock().unwrap().push(message.clone());
         let answer = match self.greeting {
-            Greeting::Agrees => json!({"jsonrpc": "2.0", "id": message["id"], "result": {
-                "protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "fake", "version": "1"},
-            }}),
+            Greeting::Agrees | Greeting::Dies => {
+                json!({"jsonrpc": "2.0", "id": message["id"], "result": {
+                    "protocolVersion": message["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "fake", "version": "1"},
+                }})
+            }
             Greeting::Refuses => json!({"jsonrpc": "2.0", "id": message["id"], "error": {
                 "code": -32602, "message": "I speak another revision",
             }}),
@@ -112,8 +116,11 @@ impl Upstream for FakeServer {
         let (commands, commanded) = mpsc::channel(QUEUE);
         let (happened, events) = mpsc::channel(QUEUE);
         let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
+        let dies = self.greeting == Greeting::Dies;
         tokio::spawn(async move {
-            converse(commanded, &happened, &seen).await;
+            if !dies {
+                converse(commanded, &happened, &seen).await;
+            }
             let closed = Event::Closed { reason: CloseReason::Ended };
             let _driver_left = happened.send(closed).await.is_err();
             ended.fetch_add(1, Ordering::SeqCst);
@@ -135,6 +142,7 @@ async fn converse(
         let (call, message) = match command {
             Command::Call { call, message } => (Some(call), message),
             Command::Cancel { message, .. } | Command::Send { message } => (None, message),
+            Command::Headers(_) => continue,
             Command::End => return,
         };
         let message: Value = serde_json::from_slice(&message).unwrap();

@@ -154,6 +154,7 @@ pub(super) fn call(id: u64, phase: Phase) -> Call {
         ended_ms: None,
         lost_ms: None,
         settled_by: None,
+        scope: None,
     }
 }
 

@@ -7,15 +7,17 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rejoin_core::id::CallId;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use super::child::{Cause, is_over};
+use crate::room::ByteRoom;
 use crate::upstream::{Event, NotSentReason};
 
 /// One message as it is written: one line with its newline.
 pub(super) struct Outgoing {
     call: Option<CallId>,
     line: Bytes,
+    _room: OwnedSemaphorePermit,
 }
 
 /// The sending end of the queue: bounded in messages and in bytes.
@@ -24,6 +26,7 @@ pub(super) struct Queue {
     queued_bytes: Arc<AtomicUsize>,
     calls_max: usize,
     bytes_max: usize,
+    room: ByteRoom,
 }
 
 /// The receiving end of the queue.
@@ -33,12 +36,13 @@ pub(super) struct Queued {
 }
 
 /// A queue that takes calls up to `calls_max` messages and `bytes_max` bytes, and other messages,
-/// which may be what unblocks the server, up to twice that. An empty queue takes any message.
-pub(super) fn queue(calls_max: usize, bytes_max: usize) -> (Queue, Queued) {
+/// which may be what unblocks the server, up to twice that. An empty queue takes any message for
+/// which `room`, shared with all other queues, has room.
+pub(super) fn queue(calls_max: usize, bytes_max: usize, room: ByteRoom) -> (Queue, Queued) {
     let (sender, receiver) = mpsc::channel(calls_max * 2);
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     (
-        Queue { lines: sender, queued_bytes: queued_bytes.clone(), calls_max, bytes_max },
+        Queue { lines: sender, queued_bytes: queued_bytes.clone(), calls_max, bytes_max, room },
         Queued { lines: receiver, queued_bytes },
     )
 }
@@ -66,8 +70,10 @@ impl Queue {
         if waiting >= self.calls_max * share || (waiting > 0 && bytes > self.bytes_max * share) {
             return Err(NotSentReason::QueueFull);
         }
+        let room = self.room.take(size_bytes).map_err(|_no_room| NotSentReason::QueueFull)?;
         self.queued_bytes.fetch_add(size_bytes, Ordering::Relaxed);
-        self.lines.try_send(Outgoing { call, line: line(message) }).map_err(|error| {
+        let outgoing = Outgoing { call, line: line(message), _room: room };
+        self.lines.try_send(outgoing).map_err(|error| {
             self.queued_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
             match error {
                 mpsc::error::TrySendError::Full(_) => NotSentReason::QueueFull,
@@ -189,7 +195,27 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
+    use rejoin_core::limits::Limits;
+
     use super::*;
+
+    fn room() -> ByteRoom {
+        ByteRoom::new(&Limits::default())
+    }
+
+    #[tokio::test]
+    async fn queues_share_room_for_large_messages_and_give_it_back() {
+        let mut limits = Limits::default();
+        (limits.connection_buffer_bytes_max, limits.request_bodies_bytes_max) = (10, 100);
+        let room = ByteRoom::new(&limits);
+        let (one, mut one_queued) = queue(9, 1_000, room.clone());
+        let (other, _other_queued) = queue(9, 1_000, room);
+        assert_eq!(one.push_call(CallId(1), &[b'x'; 99]), Ok(()));
+        assert_eq!(other.push_call(CallId(2), &[b'x'; 99]), Err(NotSentReason::QueueFull));
+        assert_eq!(other.push_call(CallId(3), b"{}"), Ok(()));
+        drop(one_queued.lines.recv().await);
+        assert_eq!(other.push_call(CallId(4), &[b'x'; 99]), Ok(()));
+    }
 
     #[test]
     fn a_message_becomes_one_line_of_the_same_length() {
@@ -200,7 +226,7 @@ mod tests {
     async fn a_call_into_a_closed_pipe_is_not_sent() {
         let (stdin, reader) = pipe::pipe().unwrap();
         drop(reader);
-        let (queue, queued) = queue(2, 1_000);
+        let (queue, queued) = queue(2, 1_000, room());
         let (notices, mut noticed) = mpsc::channel(4);
         let (causes, mut caused) = mpsc::channel(1);
         let (_over, over) = watch::channel(false);
@@ -215,7 +241,7 @@ mod tests {
 
     #[test]
     fn calls_are_refused_beyond_the_bound_and_other_messages_beyond_twice_the_bound() {
-        let (queue, _queued) = queue(2, 1_000);
+        let (queue, _queued) = queue(2, 1_000, room());
         assert_eq!(queue.push_call(CallId(1), b"{}"), Ok(()));
         assert_eq!(queue.push_call(CallId(2), b"{}"), Ok(()));
         assert_eq!(queue.push_call(CallId(3), b"{}"), Err(NotSentReason::QueueFull));
@@ -226,7 +252,7 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_too_and_an_empty_queue_takes_any_message() {
-        let (queue, queued) = queue(10, 100);
+        let (queue, queued) = queue(10, 100, room());
         assert_eq!(queue.push_call(CallId(1), &[b'x'; 500]), Ok(()));
         assert_eq!(queue.push_call(CallId(2), b"{}"), Err(NotSentReason::QueueFull));
         drop(queued);

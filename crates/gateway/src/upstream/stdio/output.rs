@@ -13,10 +13,11 @@ use super::OUTPUT_DRAIN;
 use super::child::{Cause, is_over};
 use super::line::{Line, Lines};
 use super::probe::{Probe, answered_by_ends, batch};
-use super::throttle::Throttle;
+use crate::throttle::Throttle;
 
-/// Bytes asked for in one read: what a pipe holds.
-const READ_BYTES: usize = 64 * 1024;
+/// Bytes asked for in one read. A pipe holds four times as many, but what was read waits in memory
+/// in front of every later answer while the driver works on a flood.
+const READ_BYTES: usize = 16 * 1024;
 /// Bytes read after the drain's end from a pipe that somebody else still writes to: as large as an
 /// unprivileged process can make a pipe, so all that the child wrote.
 const LAST_READ_BYTES_MAX: usize = 1024 * 1024;

@@ -7,7 +7,7 @@ use tokio::process::ChildStderr;
 use tokio::time::Instant;
 
 use super::line::{Line, Lines};
-use super::throttle::Throttle;
+use crate::throttle::Throttle;
 
 /// Bytes of one line that are logged; the rest of the line is cut.
 const LOG_LINE_BYTES_MAX: usize = 1_024;

@@ -1,4 +1,4 @@
-//! Bounds how often a child can make the gateway log.
+//! Bounds how often a server or a stranger can make the gateway log.
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ const REFILL: Duration = Duration::from_millis(50);
 
 /// A token bucket that counts what it refused.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     free: u32,
     refilled: Instant,
     refused: u64,
@@ -18,12 +18,12 @@ pub(super) struct Throttle {
 
 impl Throttle {
     /// A full bucket.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { free: BURST_LINES, refilled: now, refused: 0 }
     }
 
     /// Whether a line may be logged; if so, how many were refused since the last one that was.
-    pub(super) fn admit(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.refilled);
         let earned = passed.as_millis() / REFILL.as_millis();
         if earned > 0 {

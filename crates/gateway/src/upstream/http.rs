@@ -1,0 +1,148 @@
+//! MCP servers at a URL: Streamable HTTP, one upstream session per client session (design
+//! sections 4 to 6; spec 1.1).
+//!
+//! Each request is its own POST in its own task (`call`), whose stream is read to its end whatever
+//! the client does (spec SSE-8) and resumed where it can be. Beside them a session has four tasks,
+//! each with one wait of its own: the intake (`intake`) takes commands, the notes (`notes`) send
+//! notifications in order, the standalone stream (`standalone`) is kept open, and the check
+//! (`check`) finds out whether a server that failed still knows the session.
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::Uri;
+use http::header::HeaderName;
+use rejoin_core::limits::Limits;
+
+use self::credential::Credential;
+pub use self::credential::UpstreamAuth;
+pub use self::limits::HttpLimits;
+use self::wire::Wire;
+pub use self::wire::WireError;
+use super::{OpenError, Opened, Opening, Upstream};
+use crate::room::ByteRoom;
+
+mod answer;
+mod backoff;
+mod call;
+mod calls;
+mod check;
+mod credential;
+mod departure;
+mod intake;
+mod limits;
+mod notes;
+mod open;
+mod pump;
+mod reply;
+mod resume;
+mod session;
+mod standalone;
+mod target;
+mod wire;
+
+/// What an operator chooses about an upstream at a URL.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Whose `Authorization` the server sees.
+    pub auth: UpstreamAuth,
+    /// A PEM file of certificate authorities that are trusted beside those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Headers of the client that are forwarded, beside its `Authorization`.
+    pub forward_headers: Vec<HeaderName>,
+    /// The limits of the product.
+    pub limits: Arc<Limits>,
+    /// The limits of this adapter.
+    pub http_limits: HttpLimits,
+}
+
+impl HttpOptions {
+    /// The client's `Authorization` is forwarded, no other header; the system's authorities.
+    pub fn new(limits: Arc<Limits>) -> Self {
+        Self {
+            auth: UpstreamAuth::Forward,
+            ca_file: None,
+            forward_headers: Vec::new(),
+            limits,
+            http_limits: HttpLimits::default(),
+        }
+    }
+}
+
+/// Why an upstream at a URL cannot be used. No message holds the URL: it may hold a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpUpstreamError {
+    /// Not an absolute URL of the kinds there are.
+    #[error("the upstream's URL cannot be used: write http://HOST/PATH or https://HOST/PATH")]
+    BadUrl,
+    /// A user name or password in the URL.
+    #[error("the upstream's URL holds a user name: set the upstream's Authorization instead")]
+    UserInUrl,
+    /// A header that belongs to one connection or session, or is set by Rejoin.
+    #[error("the header `{name}` cannot be forwarded: take it out of the list")]
+    ReservedHeader {
+        /// The header.
+        name: HeaderName,
+    },
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+/// A server at a URL.
+#[derive(Debug)]
+pub struct HttpUpstream {
+    origin: Arc<Origin>,
+}
+
+/// What all sessions of one upstream share.
+#[derive(Debug)]
+struct Origin {
+    name: String,
+    uri: Uri,
+    wire: Wire,
+    credential: Credential,
+    forwarded: Vec<HeaderName>,
+    limits: Arc<Limits>,
+    http_limits: HttpLimits,
+    /// Of all messages on their way to this server.
+    room: ByteRoom,
+}
+
+impl HttpUpstream {
+    /// An upstream at `url`. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// See [`HttpUpstreamError`].
+    pub fn new(url: &str, options: HttpOptions) -> Result<Self, HttpUpstreamError> {
+        let (uri, name) = target::parse(url)?;
+        let HttpOptions { auth, ca_file, forward_headers, limits, http_limits } = options;
+        let forwarded = credential::forwarded(&auth, forward_headers)?;
+        let secure = uri.scheme_str() == Some("https");
+        let wire = Wire::new(secure, ca_file.as_deref(), &limits, &http_limits)?;
+        let credential = Credential::new(auth);
+        let room = ByteRoom::new(&limits);
+        let origin = Origin { name, uri, wire, credential, forwarded, limits, http_limits, room };
+        Ok(Self { origin: Arc::new(origin) })
+    }
+}
+
+#[async_trait]
+impl Upstream for HttpUpstream {
+    /// A session that the server opens although the future was dropped is ended by DELETE.
+    async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
+        let origin = Arc::clone(&self.origin);
+        // A task of its own: if the caller goes, what it opens is dropped, which ends it.
+        let opened = tokio::spawn(open::open(origin, opening)).await;
+        opened.unwrap_or_else(|_| {
+            let upstream = self.origin.name.clone();
+            Err(OpenError::BadAnswer { upstream, what: "was not opened: its task failed" })
+        })
+    }
+
+    fn name(&self) -> &str {
+        &self.origin.name
+    }
+}

@@ -1,0 +1,82 @@
+//! One call: its POST, and its stream to the end.
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use hyper::body::Incoming as Body;
+use tokio::time::sleep;
+
+use super::answer;
+use super::calls::Call;
+use super::resume;
+use super::session::{Gate, Held, Session};
+use super::wire::Fault;
+use crate::upstream::{LostReason, NotSentReason};
+
+/// Runs a call until its end is told and its stream has been read.
+pub(super) async fn run(session: Arc<Session>, call: Call, message: Held) {
+    // The sender lives as long as the session.
+    let _ = session.gate.subscribe().wait_for(|gate| *gate != Gate::Passing).await;
+    let Held { message, room } = message;
+    let sent = send(&session, &call, message).await;
+    drop(room);
+    let Some(response) = sent else { return };
+    if let Some(stream) = answer::take(&session, &call, response).await {
+        resume::follow(&session, &call, stream).await;
+    }
+}
+
+/// Sends the call and waits for the head of its response, as long as that takes: a server that
+/// answers with JSON sends it at the end of the call.
+async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response<Body>> {
+    let calls = &session.calls;
+    let limit = Duration::from_millis(session.origin.http_limits.connect_max_ms);
+    let mut sending = Box::pin(session.post(message, &call.departure));
+    let mut connecting = Box::pin(sleep(limit));
+    let mut told = false;
+    let sent = loop {
+        tokio::select! {
+            biased;
+            () = call.departure.left(), if !told => {
+                calls.sent(call.id).await;
+                told = true;
+            }
+            sent = &mut sending => break sent,
+            () = &mut connecting, if !told => {
+                if call.departure.revoke() {
+                    session.suspect();
+                    calls.not_sent(call.id, NotSentReason::Unreachable).await;
+                    return None;
+                }
+            }
+        }
+    };
+    match sent {
+        Ok(response) => {
+            call.departure.answer();
+            // The head may have come before the loop saw the request leave.
+            calls.sent(call.id).await;
+            return Some(response);
+        }
+        Err(Fault::Redirected { status, what }) => {
+            tracing::warn!(upstream = %session.origin.name, "the server {what}");
+            let answer = answer::refusal(call.id, status, &HeaderMap::new(), Some(&what));
+            calls.not_sent(call.id, NotSentReason::Refused { status, answer }).await;
+        }
+        Err(Fault::Credential(error)) => {
+            tracing::warn!(upstream = %session.origin.name, "a call was not sent: {error}");
+            calls.not_sent(call.id, NotSentReason::Unreachable).await;
+        }
+        Err(error) => {
+            tracing::info!(upstream = %session.origin.name, %error, "a call was not answered");
+            session.suspect();
+            if call.departure.revoke() {
+                calls.not_sent(call.id, NotSentReason::Unreachable).await;
+            } else {
+                calls.lost(call.id, LostReason::ConnectionLost).await;
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,223 @@
+//! The task that takes the driver's commands, and ends the session.
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming as Body;
+use rejoin_core::message::{self, Incoming, Kind};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use super::calls::{Call, Phase};
+use super::notes::{self, Note};
+use super::session::{Gate, Held, Session};
+use super::{call, check, standalone};
+use crate::upstream::{CallId, CloseReason, Command, Event, NotSentReason};
+
+/// Time a call gets to reach a server that does not begin to answer it, before its cancel is sent
+/// on another connection.
+const CANCEL_DELAY: Duration = Duration::from_millis(100);
+/// Time the tasks get to pass on what they have when the session is gone.
+const LAST_READ: Duration = Duration::from_millis(500);
+
+/// Why commands are taken no more.
+enum Ending {
+    /// The driver wants it.
+    Wanted,
+    /// The driver is gone.
+    DriverGone,
+    /// The session is over.
+    Over(CloseReason),
+}
+
+/// The intake of a session.
+pub(super) struct Intake {
+    session: Arc<Session>,
+    commands: mpsc::Receiver<Command>,
+    /// Only to see the driver go.
+    events: mpsc::Sender<Event>,
+    /// Calls and their refusals.
+    tasks: JoinSet<()>,
+    /// Responses and cancels, each on its way.
+    posts: JoinSet<()>,
+    tasks_max: usize,
+    calls_max: usize,
+    notes: mpsc::Sender<Note>,
+    noting: JoinHandle<()>,
+    /// What lives as long as the session.
+    keepers: JoinSet<()>,
+}
+
+impl Intake {
+    /// Starts the session's tasks. `rest`: what follows the answer to `initialize`.
+    pub(super) fn start(
+        session: Arc<Session>,
+        commands: mpsc::Receiver<Command>,
+        events: mpsc::Sender<Event>,
+        rest: Option<Body>,
+    ) {
+        let calls_max = commands.max_capacity();
+        let (notes, queued) = mpsc::channel(calls_max);
+        let noting = tokio::spawn(notes::run(Arc::clone(&session), queued));
+        let mut keepers = JoinSet::new();
+        keepers.spawn(standalone::run(Arc::clone(&session)));
+        keepers.spawn(check::run(Arc::clone(&session)));
+        if let Some(rest) = rest {
+            let session = Arc::clone(&session);
+            keepers.spawn(async move { notes::pump(&session, rest).await });
+        }
+        let (tasks, posts) = (JoinSet::new(), JoinSet::new());
+        let tasks_max = calls_max.saturating_mul(4);
+        let intake = Self {
+            session,
+            commands,
+            events,
+            tasks,
+            posts,
+            tasks_max,
+            calls_max,
+            notes,
+            noting,
+            keepers,
+        };
+        tokio::spawn(intake.run());
+    }
+
+    async fn run(mut self) {
+        let session = Arc::clone(&self.session);
+        let ending = loop {
+            let has_room = self.tasks.len() + self.posts.len() < self.tasks_max;
+            tokio::select! {
+                biased;
+                reason = session.over() => break Ending::Over(reason),
+                () = self.events.closed() => break Ending::DriverGone,
+                Some(_) = self.tasks.join_next() => {}
+                Some(_) = self.posts.join_next() => {}
+                command = self.commands.recv(), if has_room => match command {
+                    None | Some(Command::End) => break Ending::Wanted,
+                    Some(command) => self.take(command),
+                },
+            }
+        };
+        self.end(ending).await;
+    }
+
+    /// Starts what a command asks for. Waits for nothing.
+    fn take(&mut self, command: Command) {
+        let session = Arc::clone(&self.session);
+        match command {
+            Command::Call { call, message } => {
+                let is_full = session.calls.count() >= self.calls_max;
+                let entered = session.calls.enter(call);
+                match session.hold(message) {
+                    Some(message) if !is_full => {
+                        self.tasks.spawn(call::run(session, entered, message));
+                    }
+                    _ => {
+                        entered.departure.revoke();
+                        self.refuse(call, NotSentReason::QueueFull);
+                    }
+                }
+            }
+            Command::Cancel { call, message } => {
+                if let Some(call) = session.calls.cancel(call)
+                    && let Some(message) = session.hold(message)
+                {
+                    self.posts.spawn(cancel(session, call, message));
+                }
+            }
+            Command::Send { message } => self.send(message),
+            Command::Headers(headers) => session.set_client_headers(&headers),
+            Command::End => {}
+        }
+    }
+
+    fn refuse(&mut self, call: CallId, reason: NotSentReason) {
+        let session = Arc::clone(&self.session);
+        self.tasks.spawn(async move { session.calls.not_sent(call, reason).await });
+    }
+
+    fn send(&mut self, message: Bytes) {
+        let parsed = message::parse(message.clone(), self.session.origin.limits.json_depth_max);
+        let Ok(Incoming::One(parsed)) = parsed else {
+            return tracing::debug!("a message that is none was not sent");
+        };
+        let upstream = &*self.session.origin.name;
+        let Some(message) = self.session.hold(message) else {
+            return tracing::warn!(upstream, "a notification or response was dropped: no room");
+        };
+        // Responses need no order, and must not wait behind a slow notification.
+        if parsed.kind() != Kind::Notification {
+            let session = Arc::clone(&self.session);
+            self.posts.spawn(async move { notes::send(&session, message).await });
+            return;
+        }
+        let opens = parsed.method() == Some("notifications/initialized");
+        if self.notes.try_send(Note { message, opens }).is_err() {
+            tracing::warn!(upstream, "a notification was dropped: too many wait");
+        } else if opens {
+            self.session.gate.send_replace(Gate::Passing);
+        }
+    }
+
+    async fn end(mut self, ending: Ending) {
+        self.commands.close();
+        while let Some(command) = self.commands.recv().await {
+            if let Command::Call { call, .. } = command {
+                self.session.calls.enter(call).departure.revoke();
+            }
+        }
+        let limits = &self.session.origin.http_limits;
+        // No note comes after these.
+        drop(self.notes);
+        match &ending {
+            Ending::Wanted => {
+                let grace = Duration::from_millis(limits.end_grace_ms);
+                let _in_time = timeout(grace, async {
+                    for call in self.session.calls.running() {
+                        tokio::select! {
+                            () = call.departure.gone() => {}
+                            () = call.settled() => {}
+                        }
+                    }
+                    let _noted = (&mut self.noting).await;
+                    while self.posts.join_next().await.is_some() {}
+                })
+                .await;
+            }
+            Ending::Over(_) => {
+                let last = async { while self.tasks.join_next().await.is_some() {} };
+                let _in_time = timeout(LAST_READ, last).await;
+            }
+            Ending::DriverGone => {}
+        }
+        self.noting.abort();
+        self.tasks.shutdown().await;
+        self.posts.shutdown().await;
+        self.keepers.shutdown().await;
+        let reason = match ending {
+            Ending::Over(reason) => reason,
+            Ending::Wanted | Ending::DriverGone => {
+                self.session.delete().await;
+                CloseReason::Ended
+            }
+        };
+        self.session.calls.close(reason).await;
+    }
+}
+
+/// Sends a cancel, once the server can know what it cancels, and if there still is something.
+async fn cancel(session: Arc<Session>, call: Call, message: Held) {
+    let known = async {
+        call.departure.left().await;
+        let _in_time = timeout(CANCEL_DELAY, call.departure.answered()).await;
+    };
+    tokio::select! {
+        () = known => {}
+        () = call.settled() => {}
+    }
+    if call.phase() != Phase::Settled {
+        notes::send(&session, message).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! Messages that have no answer of their own: notifications, in order, and responses.
+use std::sync::Arc;
+
+use hyper::body::Incoming as Body;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::answer::is_gone_error;
+use super::backoff::Backoff;
+use super::calls::{Call, Phase};
+use super::departure::Departure;
+use super::pump::Pump;
+use super::reply::{Form, collect};
+use super::session::{Gate, Held, Posted, Session};
+use crate::upstream::{CallId, CloseReason};
+use http::{Response, StatusCode};
+use rejoin_core::message::{self, Incoming};
+
+/// Attempts to send one message of which no byte left.
+const ATTEMPTS_MAX: u32 = 3;
+const BACKOFF_MS: u64 = 200;
+const BACKOFF_MAX_MS: u64 = 2_000;
+
+/// A notification that waits for its turn.
+pub(super) struct Note {
+    pub(super) message: Held,
+    /// It is `notifications/initialized`, which opens the gate.
+    pub(super) opens: bool,
+}
+
+/// Sends notifications one after the other. Ends when there will be no more.
+pub(super) async fn run(session: Arc<Session>, mut notes: mpsc::Receiver<Note>) {
+    while let Some(note) = notes.recv().await {
+        send(&session, note.message).await;
+        if note.opens {
+            session.gate.send_replace(Gate::Behind);
+        }
+    }
+}
+
+/// Sends one message, again only if no byte of it left.
+pub(super) async fn send(session: &Session, held: Held) {
+    let Held { message, room: _room } = held;
+    let upstream = &*session.origin.name;
+    let mut backoff = Backoff::new(BACKOFF_MS, BACKOFF_MAX_MS);
+    loop {
+        match session.post_soon(message.clone()).await {
+            Posted::Answered(response) => return read(session, response).await,
+            Posted::NotSent(what) if backoff.attempts() + 1 >= ATTEMPTS_MAX => {
+                session.suspect();
+                return tracing::warn!(upstream, what, "a notification or response was dropped");
+            }
+            Posted::NotSent(_) => {
+                session.suspect();
+                sleep(backoff.next()).await;
+            }
+            Posted::Failed(what) => {
+                session.suspect();
+                return tracing::warn!(upstream, what, "a notification or response may be lost");
+            }
+            Posted::Refused(what) => {
+                return tracing::warn!(upstream, what, "a notification or response was refused");
+            }
+            Posted::Slow => {
+                return tracing::warn!(upstream, "a notification or response is not answered");
+            }
+        }
+    }
+}
+
+/// Any success will do (spec POST-4: 202 without a body); servers send all kinds of bodies.
+async fn read(session: &Session, response: Response<Body>) {
+    let (head, body) = response.into_parts();
+    if session.is_gone(head.status) {
+        return session.finish(CloseReason::SessionGone);
+    }
+    let form = Form::of(&head.headers);
+    if head.status.is_success() && form == Form::Stream {
+        return pump(session, body).await;
+    }
+    let upstream = &*session.origin.name;
+    let collected = collect(body, session.origin.http_limits.refusal_bytes_max).await;
+    if head.status.is_success() {
+        return;
+    }
+    let status = head.status;
+    tracing::warn!(upstream, %status, "a notification or response was refused");
+    let parsed =
+        message::parse(collected.unwrap_or_default(), session.origin.limits.json_depth_max);
+    if let Ok(Incoming::One(message)) = parsed
+        && is_gone_error(session, status, &message)
+    {
+        return session.finish(CloseReason::SessionGone);
+    }
+    if matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE) {
+        session.suspect();
+    }
+}
+
+/// Reads a stream that nobody waits for, until it is silent.
+pub(super) async fn pump(session: &Session, body: Body) {
+    let (_, phase) = watch::channel(Phase::Settled);
+    // Of no number that is ever minted; it only says how long to read.
+    let nobody = Call { id: CallId(u64::MAX), departure: Departure::new(), phase };
+    Pump::of_nobody(session, &nobody).run(body, false).await;
+}

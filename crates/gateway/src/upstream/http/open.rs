@@ -1,0 +1,221 @@
+//! The opening of a session: `initialize` and its answer (spec SES-1, VER-1).
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming as Body;
+use rejoin_core::message::{self, IdKey, Incoming, Kind, Message};
+use rejoin_core::sse::Decoder;
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
+
+use super::Origin;
+use super::calls::Calls;
+use super::credential::select;
+use super::departure::Departure;
+use super::intake::Intake;
+use super::reply::{Form, collect};
+use super::session::{Session, Terms, initialize_headers};
+use super::wire::Fault;
+use crate::headers::MCP_SESSION_ID;
+use crate::upstream::outlet::EVENTS_MAX;
+use crate::upstream::{Event, OpenError, Opened, Opening};
+
+/// An answer to `initialize`, and what came with it.
+struct Answer {
+    message: Message,
+    /// What came before it.
+    early: Vec<Message>,
+    /// The stream it came on, if that goes on.
+    rest: Option<Body>,
+}
+
+/// Opens a session.
+pub(super) async fn open(origin: Arc<Origin>, opening: Opening) -> Result<Opened, OpenError> {
+    let depth_max = origin.limits.json_depth_max;
+    let id = match message::parse(opening.initialize.clone(), depth_max) {
+        Ok(Incoming::One(message)) if message.kind() == Kind::Request => message.id_key(),
+        _ => None,
+    };
+    let Some(id) = id else { return Err(OpenError::NotARequest) };
+    let limit_ms = origin.limits.initialize_max_ms;
+    let deadline = Instant::now() + Duration::from_millis(limit_ms);
+    let late = || OpenError::TimedOut { upstream: origin.name.clone(), limit_ms };
+    let client = select(&origin.forwarded, &opening.headers);
+    let sending = send(&origin, client.clone(), opening.initialize);
+    let (response, uri) = timeout_at(deadline, sending).await.map_err(|_| late())??;
+    let session_id = response.headers().get(MCP_SESSION_ID).filter(|id| is_visible(id)).cloned();
+    let mut terms = Terms { id: session_id, revision: None };
+    let answered = timeout_at(deadline, answer(&origin, &id, response)).await;
+    let answer = match answered.unwrap_or_else(|_| Err(late())) {
+        Ok(answer) => answer,
+        Err(error) => {
+            abandon(&origin, uri, terms, client);
+            return Err(error);
+        }
+    };
+    terms.revision = revision(&answer.message);
+    Ok(start(origin, uri, terms, client, answer).await)
+}
+
+/// Starts the tasks of a session that is open.
+async fn start(
+    origin: Arc<Origin>,
+    uri: Uri,
+    terms: Terms,
+    client: HeaderMap,
+    answer: Answer,
+) -> Opened {
+    let limits = &origin.limits;
+    // A channel cannot hold more than the runtime can count.
+    let queue_max = limits.upstream_queue_max.clamp(1, Semaphore::MAX_PERMITS / 4);
+    let (commands, commanded) = mpsc::channel(queue_max);
+    let (events, received) = mpsc::channel(EVENTS_MAX.max(answer.early.len()));
+    for message in &answer.early {
+        let _room =
+            events.try_send(Event::Message { call: None, message: message.bytes().clone() });
+    }
+    let calls = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
+    let session = Session::new(Arc::clone(&origin), uri, terms, calls, client);
+    Intake::start(Arc::new(session), commanded, events, answer.rest);
+    Opened { answer: answer.message.bytes().clone(), commands, events: received }
+}
+
+/// Ends at the server what it opened in vain.
+fn abandon(origin: &Arc<Origin>, uri: Uri, terms: Terms, client: HeaderMap) {
+    let (events, _nobody) = mpsc::channel(1);
+    let calls = Calls::new(events, 0);
+    let session = Session::new(Arc::clone(origin), uri, terms, calls, client);
+    tokio::spawn(async move { session.delete().await });
+}
+
+async fn send(
+    origin: &Origin,
+    client: HeaderMap,
+    initialize: Bytes,
+) -> Result<(Response<Body>, Uri), OpenError> {
+    let upstream = || origin.name.clone();
+    let failed = |fault| match fault {
+        Fault::Broken { what } => OpenError::Unreachable { upstream: upstream(), what },
+        Fault::Redirected { what, .. } => OpenError::Redirected { upstream: upstream(), what },
+        Fault::Credential(error) => {
+            OpenError::Credential { upstream: upstream(), what: error.to_string() }
+        }
+    };
+    let headers = initialize_headers(origin, client).await.map_err(failed)?;
+    let departure = Departure::new();
+    let sent = origin.wire.exchange(Method::POST, &origin.uri, headers, initialize, &departure);
+    sent.await.map_err(failed)
+}
+
+async fn answer(
+    origin: &Origin,
+    id: &IdKey,
+    response: Response<Body>,
+) -> Result<Answer, OpenError> {
+    let (head, body) = response.into_parts();
+    let bad = |what| OpenError::BadAnswer { upstream: origin.name.clone(), what };
+    let form = Form::of(&head.headers);
+    if !head.status.is_success() {
+        if head.status == http::StatusCode::UNAUTHORIZED {
+            origin.credential.forget().await;
+        }
+        let body = collect(body, origin.http_limits.refusal_bytes_max).await.unwrap_or_default();
+        let parsed = message::parse(body.clone(), origin.limits.json_depth_max);
+        let is_challenge = matches!(head.status.as_u16(), 401 | 403);
+        if let Ok(Incoming::One(message)) = parsed
+            && is_answer(&message, id)
+            && !is_challenge
+        {
+            return Ok(Answer { message, early: Vec::new(), rest: None });
+        }
+        let mut headers = Box::new(HeaderMap::new());
+        for name in [WWW_AUTHENTICATE, RETRY_AFTER, CONTENT_TYPE] {
+            for value in head.headers.get_all(&name) {
+                headers.append(&name, value.clone());
+            }
+        }
+        let (upstream, status) = (origin.name.clone(), head.status);
+        return Err(OpenError::Refused { upstream, status, headers, body });
+    }
+    match form {
+        Form::Stream => from_stream(origin, id, body).await,
+        Form::Json => {
+            let body = collect(body, origin.limits.event_bytes_max).await;
+            let body = body.map_err(|_| bad("sent a broken or too large answer to initialize"))?;
+            let mut early = Vec::new();
+            let message = find(origin, id, body, &mut early)
+                .ok_or_else(|| bad("answered initialize with JSON that is no answer"))?;
+            Ok(Answer { message, early, rest: None })
+        }
+        Form::Encoded(_) => Err(bad("answered initialize in a coding nobody asked for")),
+        Form::Other(_) => Err(bad("answered initialize with neither JSON nor an event stream")),
+    }
+}
+
+async fn from_stream(origin: &Origin, id: &IdKey, mut body: Body) -> Result<Answer, OpenError> {
+    let bad = |what| OpenError::BadAnswer { upstream: origin.name.clone(), what };
+    let mut decoder = Decoder::new(origin.limits.event_bytes_max);
+    let (mut early, mut answer) = (Vec::new(), None);
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        decoder.push(&data);
+        while let Ok(Some(event)) = decoder.next_event() {
+            if event.is_message() && answer.is_none() {
+                answer = find(origin, id, event.data, &mut early);
+            } else if event.is_message() {
+                let _more = find(origin, id, event.data, &mut early);
+            }
+        }
+        if let Some(message) = answer {
+            return Ok(Answer { message, early, rest: Some(body) });
+        }
+        if early.len() > origin.limits.upstream_queue_max {
+            return Err(bad("sent too much before it answered initialize"));
+        }
+    }
+    Err(bad("ended its stream before it answered initialize"))
+}
+
+/// The answer in one body or event; other messages go to `early`.
+fn find(origin: &Origin, id: &IdKey, text: Bytes, early: &mut Vec<Message>) -> Option<Message> {
+    let messages = match message::parse(text, origin.limits.json_depth_max) {
+        Ok(Incoming::One(message)) => vec![message],
+        Ok(Incoming::Batch(messages)) => messages,
+        Err(_) => Vec::new(),
+    };
+    let mut answer = None;
+    for message in messages {
+        if answer.is_none() && is_answer(&message, id) {
+            answer = Some(message);
+        } else {
+            early.push(message);
+        }
+    }
+    answer
+}
+
+fn is_answer(message: &Message, id: &IdKey) -> bool {
+    matches!(message.kind(), Kind::Response | Kind::ErrorResponse)
+        && message.id_key().as_ref() == Some(id)
+}
+
+/// Spec SES-3.
+fn is_visible(id: &HeaderValue) -> bool {
+    !id.is_empty() && id.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Agreement {
+    protocol_version: String,
+}
+
+fn revision(answer: &Message) -> Option<HeaderValue> {
+    let agreement: Agreement = serde_json::from_slice(answer.result()?).ok()?;
+    HeaderValue::from_str(&agreement.protocol_version).ok()
+}

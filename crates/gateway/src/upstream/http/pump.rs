@@ -1,0 +1,153 @@
+//! One logical stream: its events, over as many connections as it takes, to the driver.
+use std::future::pending;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming as Body;
+use rejoin_core::message::{self, Incoming, Message};
+use rejoin_core::sse::{Decoder, Event};
+use tokio::time::sleep;
+
+use super::calls::{Call, Phase};
+use super::session::Session;
+use crate::upstream::CallId;
+
+/// How a connection of a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With its last chunk: the server ended it, maybe only the connection (spec SSE-2).
+    Clean,
+    /// It broke.
+    Broken,
+    /// Nobody needs it any more, and it was silent.
+    LeftAlone,
+}
+
+/// A stream that is read.
+pub(super) struct Pump<'a> {
+    session: &'a Session,
+    /// The call whose stream it is, or that says how long to read. `None`: the standalone stream.
+    call: Option<&'a Call>,
+    /// The call that its messages belong to.
+    from: Option<CallId>,
+    /// The last event id.
+    pub(super) cursor: Option<HeaderValue>,
+    /// The server's `retry:`, bounded.
+    pub(super) retry: Option<Duration>,
+    /// The last connection brought something new.
+    pub(super) progressed: bool,
+    /// What came that cannot be passed on: it may have been the answer.
+    pub(super) unusable: Option<&'static str>,
+}
+
+impl<'a> Pump<'a> {
+    pub(super) fn new(session: &'a Session, call: Option<&'a Call>) -> Self {
+        let (cursor, retry) = (None, None);
+        let from = call.map(|call| call.id);
+        Self { session, call, from, cursor, retry, progressed: false, unusable: None }
+    }
+
+    /// A stream whose messages belong to no call; `call` only says how long to read it.
+    pub(super) fn of_nobody(session: &'a Session, call: &'a Call) -> Self {
+        Self { from: None, ..Self::new(session, Some(call)) }
+    }
+
+    /// Reads one connection to its end. `resumed`: it continues an earlier one, so that it may
+    /// bring again what came before.
+    pub(super) async fn run(&mut self, mut body: Body, resumed: bool) -> End {
+        self.progressed = false;
+        let mut decoder = Decoder::new(self.session.origin.limits.event_bytes_max);
+        loop {
+            let chunk = tokio::select! {
+                chunk = body.frame() => chunk,
+                () = self.left_alone() => return End::LeftAlone,
+            };
+            match chunk {
+                // What is left of an event is discarded, as the HTML standard says.
+                None => return End::Clean,
+                Some(Err(_)) => return End::Broken,
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    decoder.push(&data);
+                }
+            }
+            loop {
+                match decoder.next_event() {
+                    Ok(Some(event)) => self.take(event, resumed).await,
+                    Ok(None) => break,
+                    Err(_) => self.unusable = Some("it is larger than event_bytes_max"),
+                }
+            }
+        }
+    }
+
+    /// Waits until the call has ended or was cancelled and its stream was silent ever since.
+    async fn left_alone(&self) {
+        let Some(call) = self.call else { return pending().await };
+        let limits = &self.session.origin.http_limits;
+        let mut phase = call.phase.clone();
+        loop {
+            let limit_ms = match *phase.borrow_and_update() {
+                Phase::Running => None,
+                Phase::Cancelled => Some(limits.cancelled_silence_max_ms),
+                Phase::Settled => Some(limits.linger_ms),
+            };
+            match limit_ms {
+                Some(limit_ms) => tokio::select! {
+                    () = sleep(Duration::from_millis(limit_ms)) => return,
+                    Ok(()) = phase.changed() => {}
+                },
+                None if phase.changed().await.is_ok() => {}
+                None => return,
+            }
+        }
+    }
+
+    async fn take(&mut self, event: Event, resumed: bool) {
+        if let Some(retry_ms) = event.retry_ms {
+            let retry_ms = retry_ms.min(self.session.origin.http_limits.retry_max_ms);
+            self.retry = Some(Duration::from_millis(retry_ms));
+        }
+        if let Some(id) = &event.id {
+            // An empty id resets the cursor; one that fits no header cannot be one.
+            let id = HeaderValue::from_bytes(id).ok().filter(|id| !id.is_empty());
+            self.progressed |= id.is_some() && id != self.cursor;
+            self.cursor = id;
+        }
+        if event.data.trim_ascii().is_empty() {
+            return;
+        }
+        if !event.is_message() {
+            return tracing::debug!("an event that is no message was skipped");
+        }
+        let is_new = event.id.as_ref().is_none_or(|id| self.session.calls.note(id, &event.data));
+        if resumed && !is_new {
+            return tracing::debug!("an event came again and was skipped");
+        }
+        self.progressed = true;
+        self.pass_on(event.data).await;
+    }
+
+    async fn pass_on(&mut self, data: Bytes) {
+        match message::parse(data, self.session.origin.limits.json_depth_max) {
+            Ok(Incoming::One(message)) => self.deliver(&message).await,
+            Ok(Incoming::Batch(messages)) => {
+                for message in &messages {
+                    self.deliver(message).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(upstream = %self.session.origin.name, %error, "unreadable message");
+                self.unusable = Some("it cannot be read");
+            }
+        }
+    }
+
+    async fn deliver(&self, message: &Message) {
+        if !self.session.calls.deliver(self.from, message).await {
+            tracing::debug!("a response of no running call was dropped");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The stream of a call, resumed while that can bring its answer (spec RES-4 to RES-7).
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use hyper::body::Incoming as Body;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::answer::{elsewhere, unusable};
+use super::backoff::Backoff;
+use super::calls::{Call, Phase};
+use super::pump::{End, Pump};
+use super::reply::Form;
+use super::session::Session;
+use crate::upstream::LostReason;
+
+/// First wait between two attempts.
+const BACKOFF_MS: u64 = 200;
+/// Longest wait between two attempts, where the server says nothing.
+const BACKOFF_MAX_MS: u64 = 5_000;
+
+/// What an attempt gave.
+enum Attempt {
+    Stream(Body),
+    /// Not now.
+    Again,
+    /// Never.
+    Refused,
+}
+
+/// Reads the stream of a call and resumes it until the call has ended or nothing helps.
+pub(super) async fn follow(session: &Session, call: &Call, stream: Body) {
+    let mut pump = Pump::new(session, Some(call));
+    let end = pump.run(stream, false).await;
+    let what = resume(session, call, &mut pump, end).await;
+    elsewhere(session, call).await;
+    if call.phase() == Phase::Settled {
+        return;
+    }
+    if let Some(why) = pump.unusable {
+        return unusable(session, call.id, &format!("sent a message, but {why}")).await;
+    }
+    session.calls.lost(call.id, LostReason::StreamEnded { what }).await;
+}
+
+/// Resumes the stream as long as that makes sense. Returns why it does not any more.
+async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: End) -> &'static str {
+    let limits = &session.origin.http_limits;
+    let mut backoff = Backoff::new(BACKOFF_MS, BACKOFF_MAX_MS);
+    let mut since = Instant::now();
+    loop {
+        if end == End::Broken {
+            session.suspect();
+        }
+        if call.phase() == Phase::Settled {
+            return "it was answered";
+        }
+        if end == End::LeftAlone || call.phase() == Phase::Cancelled {
+            return "the call was cancelled";
+        }
+        if pump.unusable.is_some() {
+            return "a message cannot be used";
+        }
+        let Some(cursor) = pump.cursor.clone() else { return "its events have no ids" };
+        if pump.progressed {
+            pump.progressed = false;
+            backoff.reset();
+            since = Instant::now();
+        }
+        let spent_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if backoff.attempts() >= limits.resume_attempts_max || spent_ms >= limits.resume_max_ms {
+            return "resuming it brought nothing new";
+        }
+        let asked = pump.retry.unwrap_or_default();
+        // The waits that the server asks for do not count.
+        since += asked;
+        let own = if backoff.attempts() == 0 && end == End::Broken {
+            let _first = backoff.next();
+            Duration::ZERO
+        } else {
+            backoff.next()
+        };
+        tokio::select! {
+            () = sleep(own.max(asked)) => {}
+            () = call.settled() => return "it was answered",
+        }
+        let limit = Duration::from_millis(limits.head_max_ms);
+        end = match timeout(limit, session.get(Some(&cursor))).await {
+            Ok(Ok(response)) => match attempt(session, response) {
+                Attempt::Stream(stream) => pump.run(stream, true).await,
+                Attempt::Again => End::Broken,
+                Attempt::Refused => return "the server refused to resume it",
+            },
+            Ok(Err(_)) | Err(_) => End::Broken,
+        };
+    }
+}
+
+fn attempt(session: &Session, response: Response<Body>) -> Attempt {
+    let (head, body) = response.into_parts();
+    match head.status {
+        StatusCode::OK if Form::of(&head.headers) == Form::Stream => Attempt::Stream(body),
+        // The old connection still looks open to the server, or it has no time.
+        StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => Attempt::Again,
+        status if status.is_server_error() => Attempt::Again,
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => {
+            session.suspect();
+            Attempt::Refused
+        }
+        _ => Attempt::Refused,
+    }
+}

@@ -1,0 +1,189 @@
+//! Connections and single exchanges: TLS, the pool, redirects.
+use std::error::Error as _;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rejoin_core::limits::Limits;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::HttpLimits;
+use super::credential::CredentialError;
+use super::departure::{Departure, RequestBody};
+use super::target::{Redirect, redirect};
+
+/// Redirects followed for one request.
+const REDIRECTS_MAX: usize = 3;
+
+/// Why TLS could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The file of certificate authorities cannot be used.
+    #[error("the CA file `{path}` cannot be used: {what}; it must hold PEM certificates")]
+    CaFile {
+        /// The file.
+        path: String,
+        /// What was wrong.
+        what: String,
+    },
+    /// The system has no certificate authorities, and no file was given.
+    #[error("the system has no certificate authorities: install them, or name a CA file")]
+    NoAuthorities,
+    /// The TLS library refused its configuration.
+    #[error("TLS cannot be set up: {source}")]
+    Tls {
+        /// What it said.
+        source: rustls::Error,
+    },
+}
+
+/// Why an exchange has no response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// No connection, or it broke. Whether the request left, its [`Departure`] tells.
+    #[error("{what}")]
+    Broken { what: String },
+    /// A redirect that is not followed. The request was not processed (RFC 9110 section 15.4).
+    #[error("{what}")]
+    Redirected { status: StatusCode, what: String },
+    /// The request could not be authorized; it was not sent.
+    #[error("the credential cannot be read: {0}")]
+    Credential(#[from] CredentialError),
+}
+
+/// One HTTP client for all sessions of an upstream.
+#[derive(Debug)]
+pub(super) struct Wire {
+    client: Client<HttpsConnector<HttpConnector>, RequestBody>,
+}
+
+impl Wire {
+    /// A client. `secure`: the URL is an `https` one, so that authorities are needed.
+    pub(super) fn new(
+        secure: bool,
+        ca_file: Option<&Path>,
+        limits: &Limits,
+        http_limits: &HttpLimits,
+    ) -> Result<Self, WireError> {
+        let roots = roots(secure, ca_file)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|source| WireError::Tls { source })?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(Duration::from_millis(http_limits.connect_max_ms)));
+        tcp.set_keepalive(Some(Duration::from_millis(limits.tcp_keepalive_time_ms)));
+        tcp.set_keepalive_interval(Some(Duration::from_millis(limits.tcp_keepalive_interval_ms)));
+        tcp.set_keepalive_retries(Some(limits.tcp_keepalive_probes));
+        tcp.set_tcp_user_timeout(Some(Duration::from_millis(limits.tcp_user_timeout_ms)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            // A call must never be sent twice, not even where a library believes it safe.
+            .retry_canceled_requests(false)
+            .pool_idle_timeout(Duration::from_millis(http_limits.pool_idle_max_ms))
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Self { client })
+    }
+
+    /// Sends one request and waits for the head of its response. Follows 307 and 308 to the same
+    /// origin, body and all. Returns the response with the URL it came from.
+    pub(super) async fn exchange(
+        &self,
+        method: Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+        departure: &Arc<Departure>,
+    ) -> Result<(Response<Incoming>, Uri), Fault> {
+        let mut uri = uri.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = Request::new(RequestBody::new(body.clone(), Arc::clone(departure)));
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = uri.clone();
+            *request.headers_mut() = headers.clone();
+            let response = self.client.request(request).await.map_err(|error| broken(&error))?;
+            let status = response.status();
+            if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok((response, uri));
+            }
+            let location = response.headers().get(LOCATION);
+            let location = location.and_then(|value| value.to_str().ok());
+            let what = match location.map(|location| redirect(&uri, location)) {
+                Some(Redirect::Same(target)) if matches!(status.as_u16(), 307 | 308) => {
+                    uri = target;
+                    continue;
+                }
+                Some(Redirect::Same(_)) => {
+                    format!("answers with HTTP status {status}, under which a POST loses its body")
+                }
+                Some(Redirect::Other(target)) => {
+                    format!("redirects to {target}, where Rejoin does not follow")
+                }
+                Some(Redirect::Unreadable) | None => {
+                    format!("answers with HTTP status {status} and no Location that can be read")
+                }
+            };
+            return Err(Fault::Redirected { status, what });
+        }
+        let what = format!("redirects more than {REDIRECTS_MAX} times");
+        Err(Fault::Redirected { status: StatusCode::LOOP_DETECTED, what })
+    }
+}
+
+fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
+    let mut what = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        what = format!("{what}: {error}");
+        source = error.source();
+    }
+    Fault::Broken { what }
+}
+
+fn roots(secure: bool, ca_file: Option<&Path>) -> Result<RootCertStore, WireError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let failed = |what: String| WireError::CaFile { path: path.display().to_string(), what };
+        let authorities = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        let authorities: Vec<CertificateDer<'static>> =
+            authorities.map_err(|error| failed(error.to_string()))?;
+        for authority in authorities {
+            roots.add(authority).map_err(|error| failed(error.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(failed(io::Error::from(io::ErrorKind::InvalidData).to_string()));
+        }
+    }
+    if secure {
+        let system = rustls_native_certs::load_native_certs();
+        for error in &system.errors {
+            tracing::warn!(%error, "some certificate authorities of the system cannot be read");
+        }
+        roots.add_parsable_certificates(system.certs);
+        if roots.is_empty() {
+            return Err(WireError::NoAuthorities);
+        }
+    }
+    Ok(roots)
+}
