@@ -16,7 +16,12 @@ HERE = Path(__file__).resolve().parent
 NODE_MAJOR = 20
 PYTHON = (3, 11)
 INSTALL_SECONDS = 240
-VENVS = {"py2": "requirements-py2.txt", "py1": "requirements-py1.txt"}
+VENVS = {
+    "py2": "requirements-py2.txt",
+    "py1": "requirements-py1.txt",
+    # No client here: the server behind `REJOIN_MATRIX_UPSTREAM=fastmcp` (servers/fastmcp_tools.py).
+    "fastmcp": "requirements-fastmcp.txt",
+}
 
 
 class PeersMissing(Exception):

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the checks and the tests of the workspace, the same by hand and in CI.
 
 mod failure;
+mod healthy;
 mod metadata;
 mod plan;
 mod process_tree;
@@ -18,7 +19,10 @@ usage: cargo xtask COMMAND
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   release build, end to end
   test --quick    the same without release build and end to end
-  e2e [ARGS...]   release build, then e2e/run.py ARGS (default: --all)";
+  e2e [ARGS...]   release build, then e2e/run.py ARGS (default: --all)
+  healthy [ARGS...]
+                  release build, then e2e/healthy/healthy.py ARGS: stock clients,
+                  10,000 calls each (--quick: 200), none refused, none held";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
         ["test", "--quick"] => plan::test(plan::Depth::Quick),
         ["e2e"] => plan::e2e(&["--all"]),
         ["e2e", rest @ ..] => plan::e2e(rest),
+        ["healthy", rest @ ..] => healthy::run(rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -64,18 +64,47 @@ pub(crate) fn workspace_root() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Logs are files.
-    command
-        .current_dir(workspace_root())
-        .env("CARGO_TERM_COLOR", "never");
+    command.current_dir(workspace_root()).env("CARGO_TERM_COLOR", "never");
     command
 }
 
 /// Asks cargo for the graph as it is on `targets` (all platforms if empty).
+///
+/// The lock file, and with it `cargo metadata`, also holds packages that only a weak feature names
+/// and that nothing builds: those are left out.
 pub(crate) fn load(targets: &[String]) -> Result<Metadata, Failure> {
-    let filters = targets
-        .iter()
-        .flat_map(|target| ["--filter-platform", target]);
-    ask(&filters.collect::<Vec<_>>())
+    let filters = targets.iter().flat_map(|target| ["--filter-platform", target]);
+    let mut metadata = ask(&filters.collect::<Vec<_>>())?;
+    let built = built(targets)?;
+    let is_built =
+        |package: &Package| built.contains(&(package.name.clone(), package.version.clone()));
+    metadata.packages.retain(is_built);
+    Ok(metadata)
+}
+
+/// Names and versions of the packages that are really built.
+fn built(targets: &[String]) -> Result<BTreeSet<(String, String)>, Failure> {
+    let output = cargo()
+        .args(["tree", "--workspace", "--locked", "--all-features", "--prefix", "none"])
+        .args(["--edges", "normal,build,dev", "--format", "{p}"])
+        .args(targets.iter().flat_map(|target| ["--target", target]))
+        .output()
+        .map_err(|error| Failure::new(format!("cannot start cargo tree: {error}")))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::new(format!("cargo tree failed: {}", reason.trim())));
+    }
+    Ok(parse_tree(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Reads lines such as `bytes v1.12.0` and `core v0.1.0 (/a/path) (*)`.
+fn parse_tree(text: &str) -> BTreeSet<(String, String)> {
+    let packages = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, version) = (words.next()?, words.next()?);
+        Some((name.to_owned(), version.strip_prefix('v')?.to_owned()))
+    });
+    packages.collect()
 }
 
 /// Where cargo puts what it builds; needs no dependency and no network.
@@ -101,12 +130,8 @@ fn ask(args: &[&str]) -> Result<Metadata, Failure> {
 
 /// Reads format version 1 of `cargo metadata`.
 pub(crate) fn parse(json: &Value) -> Option<Metadata> {
-    let members: BTreeSet<&str> = json
-        .get("workspace_members")?
-        .as_array()?
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
+    let members: BTreeSet<&str> =
+        json.get("workspace_members")?.as_array()?.iter().filter_map(Value::as_str).collect();
     let packages = json.get("packages")?.as_array()?;
     Some(Metadata {
         packages: packages
@@ -126,10 +151,7 @@ fn parse_package(json: &Value, members: &BTreeSet<&str>) -> Option<Package> {
         license: text("license"),
         source: text("source"),
         is_member: members.contains(json.get("id")?.as_str()?),
-        dependencies: dependencies
-            .iter()
-            .map(parse_dependency)
-            .collect::<Option<_>>()?,
+        dependencies: dependencies.iter().map(parse_dependency).collect::<Option<_>>()?,
     })
 }
 
@@ -140,15 +162,20 @@ fn parse_dependency(json: &Value) -> Option<Dependency> {
         Some("dev") => DependencyKind::Dev,
         Some(_) => return None,
     };
-    Some(Dependency {
-        name: json.get("name")?.as_str()?.to_owned(),
-        kind,
-    })
+    Some(Dependency { name: json.get("name")?.as_str()?.to_owned(), kind })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_what_is_built() {
+        let tree = "bytes v1.12.0\ncore v0.1.0 (/a/path)\nbytes v1.12.0 (*)\n\n";
+        let built: Vec<_> = parse_tree(tree).into_iter().collect();
+        let pair = |name: &str, version: &str| (name.to_owned(), version.to_owned());
+        assert_eq!(built, [pair("bytes", "1.12.0"), pair("core", "0.1.0")]);
+    }
 
     #[test]
     fn reads_members_kinds_and_sources() {
@@ -166,10 +193,7 @@ mod tests {
         let metadata = parse(&json).unwrap();
         assert!(metadata.packages[0].is_member);
         assert!(!metadata.packages[1].is_member);
-        assert_eq!(
-            metadata.packages[0].dependencies[1].kind,
-            DependencyKind::Dev
-        );
+        assert_eq!(metadata.packages[0].dependencies[1].kind, DependencyKind::Dev);
         assert_eq!(metadata.packages[1].license, None);
     }
 

@@ -37,15 +37,7 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
     let fmt = ["fmt", "--all", "--check", "--", "--color", "never"];
     run_cargo(&mut runner, "fmt", 5, &fmt)?;
     runner.check("tidy", || tidy::check_all(&workspace_root()))?;
-    let clippy = [
-        "clippy",
-        "--locked",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let clippy = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
     run_cargo(&mut runner, "clippy", 30, &clippy)?;
     let mut tests = cargo();
     tests.args(["test", "--locked", "--workspace"]);
@@ -92,29 +84,16 @@ fn note_tests(log: &Path) -> Result<String, Failure> {
     if count.passed == 0 {
         return Err(Failure::new("no test ran"));
     }
-    let TestCount {
-        binaries,
-        passed,
-        ignored,
-    } = count;
-    Ok(format!(
-        "{passed} passed, {ignored} left out, in {binaries} binaries"
-    ))
+    let TestCount { binaries, passed, ignored } = count;
+    Ok(format!("{passed} passed, {ignored} left out, in {binaries} binaries"))
 }
 
 /// Licences, bans and sources are always checked by tidy; cargo-deny is a second opinion.
 fn deny(runner: &mut Runner) -> Result<(), Failure> {
-    let is_installed = cargo()
-        .args(["deny", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success());
+    let is_installed =
+        cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success());
     if is_installed {
-        return run_cargo(
-            runner,
-            "deny",
-            5,
-            &["deny", "check", "bans", "licenses", "sources"],
-        );
+        return run_cargo(runner, "deny", 5, &["deny", "check", "bans", "licenses", "sources"]);
     }
     runner.check("deny", || {
         Ok("cargo-deny is not installed: tidy alone checked deny.toml; no advisories".to_owned())
@@ -122,17 +101,9 @@ fn deny(runner: &mut Runner) -> Result<(), Failure> {
 }
 
 fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
-    run_cargo(
-        runner,
-        "build",
-        30,
-        &["build", "--locked", "--release", "--package", "rejoin"],
-    )?;
+    run_cargo(runner, "build", 30, &["build", "--locked", "--release", "--package", "rejoin"])?;
     let mut command = Command::new("python3");
-    command
-        .arg("e2e/run.py")
-        .args(args)
-        .current_dir(workspace_root());
+    command.arg("e2e/run.py").args(args).current_dir(workspace_root());
     // Python buffers a log file by the block; a stopped run must show where it stood.
     command.env("PYTHONUNBUFFERED", "1");
     require_node()?;

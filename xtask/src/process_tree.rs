@@ -12,10 +12,7 @@ pub(crate) fn kill(child: &mut Child) {
     pids.insert(child.id());
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     // A process that ended meanwhile makes `kill` fail, which is what is wanted.
-    let _ = Command::new("sh")
-        .args(["-c", "kill -KILL \"$@\" 2>&-", "sh"])
-        .args(&pids)
-        .status();
+    let _ = Command::new("sh").args(["-c", "kill -KILL \"$@\" 2>&-", "sh"]).args(&pids).status();
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -66,9 +63,7 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
         assert!(descendants(child.id()).contains(&grandchild));
 

@@ -33,10 +33,7 @@ impl Runner {
         fs::create_dir_all(log_dir).map_err(|error| {
             Failure::new(format!("cannot create {}: {error}", log_dir.display()))
         })?;
-        Ok(Self {
-            log_dir: log_dir.to_path_buf(),
-            finished: Vec::new(),
-        })
+        Ok(Self { log_dir: log_dir.to_path_buf(), finished: Vec::new() })
     }
 
     /// Runs a check inside this process; `work` returns a note for the summary.
@@ -79,11 +76,7 @@ impl Runner {
     /// Prints what was done and how long it took.
     pub(crate) fn print_summary(&self) {
         let total: Duration = self.finished.iter().map(|(_, time, _)| *time).sum();
-        println!(
-            "\nall {} steps passed in {:.1} s",
-            self.finished.len(),
-            total.as_secs_f64()
-        );
+        println!("\nall {} steps passed in {:.1} s", self.finished.len(), total.as_secs_f64());
         for (name, time, note) in &self.finished {
             println!("  {name:<8} {:>7.1} s  {note}", time.as_secs_f64());
         }
@@ -171,10 +164,7 @@ pub(crate) fn tail(log: &Path, lines_max: usize) -> Vec<String> {
     let text = read_end(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(lines_max);
-    lines[from..]
-        .iter()
-        .map(|line| line.chars().take(LINE_CHARS_MAX).collect())
-        .collect()
+    lines[from..].iter().map(|line| line.chars().take(LINE_CHARS_MAX).collect()).collect()
 }
 
 /// Prints lines indented, so that they are told from the steps' own lines.
@@ -226,9 +216,7 @@ mod tests {
         let mut runner = Runner::new(&scratch.0).unwrap();
         let minute = Duration::from_secs(60);
         let failure = runner
-            .command("lint", shell("echo broken; exit 3"), minute, |_| {
-                Ok(String::new())
-            })
+            .command("lint", shell("echo broken; exit 3"), minute, |_| Ok(String::new()))
             .unwrap_err()
             .to_string();
         assert!(failure.starts_with("step lint after"), "{failure}");
@@ -241,12 +229,7 @@ mod tests {
     fn a_command_that_never_ends_is_stopped() {
         let scratch = Scratch::new("endless");
         let limit = Duration::from_millis(100);
-        let end = run(
-            &mut shell("sleep 600"),
-            &scratch.0.join("log"),
-            limit,
-            LOG_BYTES_MAX,
-        );
+        let end = run(&mut shell("sleep 600"), &scratch.0.join("log"), limit, LOG_BYTES_MAX);
         assert!(matches!(end, Ok(End::OutOfTime(_))), "{end:?}");
     }
 
@@ -254,12 +237,7 @@ mod tests {
     fn a_command_that_floods_its_log_is_stopped() {
         let scratch = Scratch::new("flood");
         let limit = Duration::from_secs(60);
-        let end = run(
-            &mut shell("exec yes"),
-            &scratch.0.join("log"),
-            limit,
-            10_000,
-        );
+        let end = run(&mut shell("exec yes"), &scratch.0.join("log"), limit, 10_000);
         assert!(matches!(end, Ok(End::LogTooLong(10_000))), "{end:?}");
     }
 

@@ -15,10 +15,7 @@ impl TestCount {
     /// Reads every `test result:` line of a log.
     pub(crate) fn from_log(log: &str) -> Self {
         let mut count = Self::default();
-        for line in log
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("test result: "))
-        {
+        for line in log.lines().filter_map(|line| line.trim().strip_prefix("test result: ")) {
             count.binaries += 1;
             count.passed += number_before(line, " passed");
             count.ignored += number_before(line, " ignored");
@@ -44,21 +41,11 @@ mod tests {
             test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
             noise\n\
             test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        assert_eq!(
-            TestCount::from_log(log),
-            TestCount {
-                binaries: 2,
-                passed: 42,
-                ignored: 1
-            }
-        );
+        assert_eq!(TestCount::from_log(log), TestCount { binaries: 2, passed: 42, ignored: 1 });
     }
 
     #[test]
     fn a_log_without_results_counts_nothing() {
-        assert_eq!(
-            TestCount::from_log("error: could not compile"),
-            TestCount::default()
-        );
+        assert_eq!(TestCount::from_log("error: could not compile"), TestCount::default());
     }
 }

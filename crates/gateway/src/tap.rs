@@ -146,7 +146,7 @@ impl Wire {
         }
     }
 
-    /// Says that somebody still has to tell what becomes of an exchange, until the guard is dropped.
+    /// Says that somebody still has to tell what becomes of an exchange, while the guard lives.
     pub fn observe(&self) -> Observation {
         self.0.add_observer();
         Observation(Arc::clone(&self.0))

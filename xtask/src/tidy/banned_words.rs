@@ -16,11 +16,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Violation> {
     if file.path == OWN_PATH {
         return Vec::new();
     }
-    let in_rust = if file.is_rust() {
-        IN_RUST.as_slice()
-    } else {
-        &[]
-    };
+    let in_rust = if file.is_rust() { IN_RUST.as_slice() } else { &[] };
     let words: Vec<&str> = EVERYWHERE.iter().chain(in_rust).copied().collect();
     let mut violations = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
@@ -48,27 +44,14 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> usize {
-        check(&TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        })
-        .len()
+        check(&TextFile { path: path.to_owned(), text: text.to_owned() }).len()
     }
 
     #[test]
     fn every_banned_word_is_found() {
         assert_eq!(found("docs/a.md", "TODO: write\nFIXME"), 2);
-        assert_eq!(
-            found("a.rs", "todo!()\nunimplemented!()\ndbg!(x);\n// TODO"),
-            4
-        );
-        assert_eq!(
-            found(
-                "a.rs",
-                "#[ignore]\nfn a() {}\n#[ignore = \"slow\"]\nfn b() {}"
-            ),
-            2
-        );
+        assert_eq!(found("a.rs", "todo!()\nunimplemented!()\ndbg!(x);\n// TODO"), 4);
+        assert_eq!(found("a.rs", "#[ignore]\nfn a() {}\n#[ignore = \"slow\"]\nfn b() {}"), 2);
     }
 
     #[test]

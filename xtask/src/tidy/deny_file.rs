@@ -23,9 +23,7 @@ pub(super) fn load(root: &Path) -> Result<DenyFile, Failure> {
         .map_err(|error| Failure::new(format!("cannot read deny.toml: {error}")))?;
     let file = parse(&text);
     if file.licences.is_empty() || file.banned.is_empty() || file.registries.is_empty() {
-        return Err(Failure::new(
-            "deny.toml must list licences, banned crates and registries",
-        ));
+        return Err(Failure::new("deny.toml must list licences, banned crates and registries"));
     }
     Ok(file)
 }
@@ -38,11 +36,7 @@ fn parse(text: &str) -> DenyFile {
         targets: strings(&array(&lines, "[graph]", "targets")),
         licences: strings(&array(&lines, "[licenses]", "allow")),
         // An entry is `{ crate = "name", reason = "why" }`.
-        banned: banned
-            .split("crate = ")
-            .skip(1)
-            .filter_map(first_string)
-            .collect(),
+        banned: banned.split("crate = ").skip(1).filter_map(first_string).collect(),
         registries: strings(&array(&lines, "[sources]", "allow-registry")),
     }
 }
@@ -51,25 +45,16 @@ fn parse(text: &str) -> DenyFile {
 fn array(lines: &[&str], section: &str, key: &str) -> String {
     let body = lines.iter().skip_while(|line| **line != section).skip(1);
     let body = body.take_while(|line| !line.starts_with('['));
-    let is_key = |line: &str| {
-        line.split('=')
-            .next()
-            .is_some_and(|name| name.trim() == key)
-    };
+    let is_key = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
     let text: Vec<&str> = body.skip_while(|line| !is_key(line)).copied().collect();
     let text = text.join("\n");
-    let inner = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
+    let inner = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inner.map_or_else(String::new, |(inner, _)| inner.to_owned())
 }
 
 fn without_comment(line: &str) -> &str {
     let is_outside = |at: usize| line[..at].matches('"').count().is_multiple_of(2);
-    let comment = line
-        .match_indices('#')
-        .map(|(at, _)| at)
-        .find(|&at| is_outside(at));
+    let comment = line.match_indices('#').map(|(at, _)| at).find(|&at| is_outside(at));
     line[..comment.unwrap_or(line.len())].trim()
 }
 
@@ -78,11 +63,7 @@ fn first_string(text: &str) -> Option<String> {
 }
 
 fn strings(text: &str) -> Vec<String> {
-    text.split('"')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+    text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -122,9 +103,6 @@ allow-registry = ["https://example.org/index"]
 
     #[test]
     fn a_missing_array_is_empty() {
-        assert_eq!(
-            parse("[bans]\n[licenses]\nallow = [\"MIT\"]").banned,
-            [] as [&str; 0]
-        );
+        assert_eq!(parse("[bans]\n[licenses]\nallow = [\"MIT\"]").banned, [] as [&str; 0]);
     }
 }

@@ -10,23 +10,13 @@ const TESTKIT: &str = "rejoin-testkit";
 const LAYERS: [(&str, &str, &[&str]); 8] = [
     ("rejoin-core", "crates/core", &[]),
     ("rejoin-store", "crates/store", &["rejoin-core"]),
-    (
-        "rejoin-gateway",
-        "crates/gateway",
-        &["rejoin-core", "rejoin-store"],
-    ),
+    ("rejoin-gateway", "crates/gateway", &["rejoin-core", "rejoin-store"]),
     ("rejoin-client", "crates/client", &["rejoin-core"]),
     ("rejoin-probe", "crates/probe", &["rejoin-core"]),
     (
         "rejoin",
         "crates/cli",
-        &[
-            "rejoin-core",
-            "rejoin-store",
-            "rejoin-gateway",
-            "rejoin-client",
-            "rejoin-probe",
-        ],
+        &["rejoin-core", "rejoin-store", "rejoin-gateway", "rejoin-client", "rejoin-probe"],
     ),
     (TESTKIT, "crates/testkit", &["rejoin-core"]),
     ("xtask", "xtask", &[]),
@@ -34,11 +24,8 @@ const LAYERS: [(&str, &str, &[&str]); 8] = [
 
 /// Checks every member's dependencies on other members.
 pub(super) fn check(graph: &Metadata) -> Vec<Violation> {
-    let members: Vec<&Package> = graph
-        .packages
-        .iter()
-        .filter(|package| package.is_member)
-        .collect();
+    let members: Vec<&Package> =
+        graph.packages.iter().filter(|package| package.is_member).collect();
     let is_member = |name: &str| members.iter().any(|member| member.name == name);
     let mut violations = Vec::new();
     for member in &members {
@@ -47,10 +34,7 @@ pub(super) fn check(graph: &Metadata) -> Vec<Violation> {
             violations.push(Violation::new("Cargo.toml", 0, message));
             continue;
         };
-        let imports = member
-            .dependencies
-            .iter()
-            .filter(|one| is_member(&one.name));
+        let imports = member.dependencies.iter().filter(|one| is_member(&one.name));
         for import in imports.filter(|import| !is_allowed(import, allowed)) {
             let message = format!("{} must not import {}", member.name, describe(import));
             violations.push(Violation::new(&format!("{folder}/Cargo.toml"), 0, message));
@@ -84,16 +68,10 @@ mod tests {
             is_member: true,
             dependencies: imports
                 .iter()
-                .map(|&(name, kind)| Dependency {
-                    name: name.to_owned(),
-                    kind,
-                })
+                .map(|&(name, kind)| Dependency { name: name.to_owned(), kind })
                 .collect(),
         };
-        Metadata {
-            packages: members.iter().map(package).collect(),
-            target_dir: "target".into(),
-        }
+        Metadata { packages: members.iter().map(package).collect(), target_dir: "target".into() }
     }
 
     #[test]
@@ -103,10 +81,7 @@ mod tests {
             ("rejoin-core", &[]),
             ("rejoin-store", &[("rejoin-core", Normal)]),
             ("rejoin-testkit", &[("rejoin-core", Normal)]),
-            (
-                "rejoin-gateway",
-                &[("rejoin-store", Normal), ("rejoin-testkit", Dev)],
-            ),
+            ("rejoin-gateway", &[("rejoin-store", Normal), ("rejoin-testkit", Dev)]),
         ]);
         assert_eq!(check(&graph), []);
     }
@@ -131,10 +106,7 @@ mod tests {
     #[test]
     fn the_testkit_is_for_tests_only() {
         let imports: &[_] = &[(TESTKIT, DependencyKind::Normal)];
-        assert_eq!(
-            check(&graph(&[("rejoin", imports), (TESTKIT, &[])])).len(),
-            1
-        );
+        assert_eq!(check(&graph(&[("rejoin", imports), (TESTKIT, &[])])).len(), 1);
     }
 
     #[test]

@@ -30,11 +30,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Violation> {
 fn check_file(file: &TextFile) -> Option<Violation> {
     let (lines, limit) = (file.text.lines().count(), file_lines_max(&file.path));
     (lines > limit).then(|| {
-        Violation::new(
-            &file.path,
-            0,
-            format!("{lines} lines, at most {limit}: split the file"),
-        )
+        Violation::new(&file.path, 0, format!("{lines} lines, at most {limit}: split the file"))
     })
 }
 
@@ -43,11 +39,7 @@ fn file_lines_max(path: &str) -> usize {
         let stem = part.split('.').next().unwrap_or(part);
         matches!(stem, "conformance" | "e2e" | "tests") || stem.ends_with("_tests")
     });
-    if is_test {
-        TEST_FILE_LINES_MAX
-    } else {
-        FILE_LINES_MAX
-    }
+    if is_test { TEST_FILE_LINES_MAX } else { FILE_LINES_MAX }
 }
 
 fn too_long(path: &str, index: usize, length: usize) -> Violation {
@@ -56,11 +48,7 @@ fn too_long(path: &str, index: usize, length: usize) -> Violation {
 }
 
 fn check_plain_lines(file: &TextFile) -> Vec<Violation> {
-    let lines = file
-        .text
-        .lines()
-        .map(|line| (line, line.chars().count()))
-        .enumerate();
+    let lines = file.text.lines().map(|line| (line, line.chars().count())).enumerate();
     lines
         .filter(|(_, (line, length))| *length > LINE_CHARS_MAX && !has_url(line))
         .map(|(index, (_, length))| too_long(&file.path, index, length))
@@ -88,11 +76,7 @@ fn cannot_be_cut(line: &[(char, Kind)]) -> bool {
             let is_part = |&&(character, kind): &&(char, Kind)| {
                 kind == Kind::Text && !character.is_whitespace()
             };
-            let before = line[..LINE_CHARS_MAX]
-                .iter()
-                .rev()
-                .take_while(is_part)
-                .count();
+            let before = line[..LINE_CHARS_MAX].iter().rev().take_while(is_part).count();
             let after = line[LINE_CHARS_MAX..].iter().take_while(is_part).count();
             before + after > LINE_CHARS_MAX / 2 || has_url(&text)
         }
@@ -101,9 +85,7 @@ fn cannot_be_cut(line: &[(char, Kind)]) -> bool {
 }
 
 fn check_functions(file: &TextFile, code: &str) -> Vec<Violation> {
-    let long = functions(code)
-        .into_iter()
-        .filter(|function| function.lines > FUNCTION_LINES_MAX);
+    let long = functions(code).into_iter().filter(|function| function.lines > FUNCTION_LINES_MAX);
     long.map(|Function { name, line, lines }| {
         let message = format!("fn {name} has {lines} lines, at most {FUNCTION_LINES_MAX}");
         Violation::new(&file.path, line, message)
@@ -128,10 +110,7 @@ fn functions(code: &str) -> Vec<Function> {
     let mut line = 1;
     let mut at = 0;
     while at < characters.len() {
-        let word = characters[at..]
-            .iter()
-            .take_while(|&&character| is_word(character))
-            .count();
+        let word = characters[at..].iter().take_while(|&&character| is_word(character)).count();
         if characters[at..at + word] == ['f', 'n'] {
             found.extend(function_at(&characters, at + word, line));
         }
@@ -144,23 +123,14 @@ fn functions(code: &str) -> Vec<Function> {
 /// The function whose name follows at `after_keyword`; nothing for pointers and declarations.
 fn function_at(characters: &[char], after_keyword: usize, line: usize) -> Option<Function> {
     let rest = &characters[after_keyword..];
-    let blanks = rest
-        .iter()
-        .take_while(|character| character.is_whitespace())
-        .count();
-    let name: String = rest[blanks..]
-        .iter()
-        .take_while(|&&character| is_word(character))
-        .collect();
+    let blanks = rest.iter().take_while(|character| character.is_whitespace()).count();
+    let name: String = rest[blanks..].iter().take_while(|&&character| is_word(character)).collect();
     if name.is_empty() {
         return None;
     }
     let open = body_start(rest)?;
     let close = matching_brace(rest, open)?;
-    let lines = 1 + rest[..close]
-        .iter()
-        .filter(|&&character| character == '\n')
-        .count();
+    let lines = 1 + rest[..close].iter().filter(|&&character| character == '\n').count();
     Some(Function { name, line, lines })
 }
 
@@ -208,36 +178,24 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     fn lengths(text: &str) -> Vec<(String, usize, usize)> {
         let found = functions(&Source::scan(text).code());
-        found
-            .into_iter()
-            .map(|one| (one.name, one.line, one.lines))
-            .collect()
+        found.into_iter().map(|one| (one.name, one.line, one.lines)).collect()
     }
 
     #[test]
     fn a_function_ends_at_its_own_brace() {
         let text =
             "impl A {\n    fn a(&self) {\n        if x { y(\"}\") }\n    }\n\n    fn b() {}\n}\n";
-        assert_eq!(
-            lengths(text),
-            [("a".to_owned(), 2, 3), ("b".to_owned(), 6, 1)]
-        );
+        assert_eq!(lengths(text), [("a".to_owned(), 2, 3), ("b".to_owned(), 6, 1)]);
     }
 
     #[test]
     fn declarations_and_pointers_are_no_functions() {
-        assert_eq!(
-            lengths("trait A { fn a(&self); }\ntype B = fn(u8) -> u8;\n"),
-            []
-        );
+        assert_eq!(lengths("trait A { fn a(&self); }\ntype B = fn(u8) -> u8;\n"), []);
     }
 
     #[test]
@@ -249,10 +207,7 @@ mod tests {
     #[test]
     fn inner_functions_count_for_both() {
         let text = "fn a() {\n    fn b() {\n    }\n}\n";
-        assert_eq!(
-            lengths(text),
-            [("a".to_owned(), 1, 4), ("b".to_owned(), 2, 2)]
-        );
+        assert_eq!(lengths(text), [("a".to_owned(), 1, 4), ("b".to_owned(), 2, 2)]);
     }
 
     #[test]
@@ -278,10 +233,7 @@ mod tests {
     #[test]
     fn a_line_over_the_limit_is_found() {
         let words = "word ".repeat(21);
-        for text in [
-            format!("// {words}"),
-            format!("const A: &str = \"{words}\";"),
-        ] {
+        for text in [format!("// {words}"), format!("const A: &str = \"{words}\";")] {
             assert_eq!(check(&file("a.rs", &text)).len(), 1, "{text}");
         }
         assert_eq!(check(&file("a.py", &format!("# {words}"))).len(), 1);

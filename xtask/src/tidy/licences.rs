@@ -11,17 +11,9 @@ const DENY_FILE: &str = "deny.toml";
 pub(super) fn check(graph: &Metadata, deny: &DenyFile) -> Vec<Violation> {
     let packages = graph.packages.iter();
     let problems = packages.flat_map(|package| {
-        [
-            licence(package, deny),
-            ban(package, deny),
-            origin(package, deny),
-        ]
-        .into_iter()
-        .flatten()
+        [licence(package, deny), ban(package, deny), origin(package, deny)].into_iter().flatten()
     });
-    problems
-        .map(|message| Violation::new(DENY_FILE, 0, message))
-        .collect()
+    problems.map(|message| Violation::new(DENY_FILE, 0, message)).collect()
 }
 
 fn licence(package: &Package, deny: &DenyFile) -> Option<String> {
@@ -35,10 +27,7 @@ fn licence(package: &Package, deny: &DenyFile) -> Option<String> {
 
 fn ban(package: &Package, deny: &DenyFile) -> Option<String> {
     deny.banned.contains(&package.name).then(|| {
-        format!(
-            "{} is banned: find out with cargo tree -i what pulls it in",
-            title(package)
-        )
+        format!("{} is banned: find out with cargo tree -i what pulls it in", title(package))
     })
 }
 
@@ -49,16 +38,8 @@ fn origin(package: &Package, deny: &DenyFile) -> Option<String> {
             .strip_prefix("registry+")
             .is_some_and(|url| deny.registries.iter().any(|registry| registry == url)),
     };
-    let source = package
-        .source
-        .as_deref()
-        .unwrap_or("a path outside the workspace");
-    (!is_allowed).then(|| {
-        format!(
-            "{} comes from {source}, which is not allowed",
-            title(package)
-        )
-    })
+    let source = package.source.as_deref().unwrap_or("a path outside the workspace");
+    (!is_allowed).then(|| format!("{} comes from {source}, which is not allowed", title(package)))
 }
 
 fn title(package: &Package) -> String {
@@ -89,14 +70,7 @@ mod tests {
             banned: vec!["ring".to_owned()],
             registries: vec!["https://example.org/index".to_owned()],
         };
-        check(
-            &Metadata {
-                packages: vec![package],
-                target_dir: "target".into(),
-            },
-            &deny,
-        )
-        .len()
+        check(&Metadata { packages: vec![package], target_dir: "target".into() }, &deny).len()
     }
 
     #[test]
@@ -117,21 +91,14 @@ mod tests {
 
     #[test]
     fn another_origin_is_found() {
-        for source in [
-            Some("git+https://example.org/a"),
-            Some("registry+https://b"),
-            None,
-        ] {
+        for source in [Some("git+https://example.org/a"), Some("registry+https://b"), None] {
             assert_eq!(found(package("a", Some("MIT"), source)), 1, "{source:?}");
         }
     }
 
     #[test]
     fn a_member_needs_no_registry() {
-        let member = Package {
-            is_member: true,
-            ..package("a", Some("MIT"), None)
-        };
+        let member = Package { is_member: true, ..package("a", Some("MIT"), None) };
         assert_eq!(found(member), 0);
     }
 }

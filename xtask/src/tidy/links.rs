@@ -63,33 +63,17 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let file = TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
         let exists = |path: &str| matches!(path, "README.md" | "docs/protocol.md");
-        check(&[file], exists)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&[file], exists).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn links_that_lead_somewhere_pass() {
         assert!(
-            found(
-                "README.md",
-                "[a](docs/protocol.md#words) [b](https://example.org)"
-            )
-            .is_empty()
+            found("README.md", "[a](docs/protocol.md#words) [b](https://example.org)").is_empty()
         );
-        assert!(
-            found(
-                "docs/reasons/a.md",
-                "[a](../protocol.md), [b](../../README.md)"
-            )
-            .is_empty()
-        );
+        assert!(found("docs/reasons/a.md", "[a](../protocol.md), [b](../../README.md)").is_empty());
         assert!(found("README.md", "```\n[a](missing.md)\n```\n[b](#here)").is_empty());
     }
 

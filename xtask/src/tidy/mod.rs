@@ -34,11 +34,7 @@ struct Violation {
 
 impl Violation {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -58,13 +54,7 @@ pub(crate) fn check_all(root: &Path) -> Result<String, Failure> {
     let graph = metadata::load(&deny.targets)?;
     let mut violations: Vec<Violation> = files
         .iter()
-        .flat_map(|file| {
-            [
-                lengths::check(file),
-                banned_words::check(file),
-                purity::sources(file),
-            ]
-        })
+        .flat_map(|file| [lengths::check(file), banned_words::check(file), purity::sources(file)])
         .flatten()
         .collect();
     violations.extend(layers::check(&graph));
@@ -75,11 +65,7 @@ pub(crate) fn check_all(root: &Path) -> Result<String, Failure> {
     violations.sort();
     violations.dedup();
     if violations.is_empty() {
-        return Ok(format!(
-            "{} files, {} packages",
-            files.len(),
-            graph.packages.len()
-        ));
+        return Ok(format!("{} files, {} packages", files.len(), graph.packages.len()));
     }
     for violation in violations.iter().take(SHOWN_MAX) {
         println!("   {violation}");
@@ -88,8 +74,5 @@ pub(crate) fn check_all(root: &Path) -> Result<String, Failure> {
     if hidden > 0 {
         println!("   and {hidden} more");
     }
-    Err(Failure::new(format!(
-        "{} violations, listed above",
-        violations.len()
-    )))
+    Err(Failure::new(format!("{} violations, listed above", violations.len())))
 }

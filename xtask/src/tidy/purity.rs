@@ -20,16 +20,8 @@ const BANNED_CRATE: &str = "rand";
 
 /// Checks that core's dependency list is exactly the allowed one.
 pub(super) fn dependencies(graph: &Metadata) -> Vec<Violation> {
-    let Some(core) = graph
-        .packages
-        .iter()
-        .find(|one| one.is_member && one.name == CORE)
-    else {
-        return vec![Violation::new(
-            CORE_MANIFEST,
-            0,
-            format!("there is no crate {CORE}"),
-        )];
+    let Some(core) = graph.packages.iter().find(|one| one.is_member && one.name == CORE) else {
+        return vec![Violation::new(CORE_MANIFEST, 0, format!("there is no crate {CORE}"))];
     };
     let linked: BTreeSet<&str> = core
         .dependencies
@@ -38,15 +30,11 @@ pub(super) fn dependencies(graph: &Metadata) -> Vec<Violation> {
         .map(|one| one.name.as_str())
         .collect();
     let allowed = BTreeSet::from(CORE_DEPENDENCIES);
-    let more = linked
-        .difference(&allowed)
-        .map(|name| format!("core must not depend on {name}"));
+    let more = linked.difference(&allowed).map(|name| format!("core must not depend on {name}"));
     let less = allowed
         .difference(&linked)
         .map(|name| format!("core no longer depends on {name}: take it off the list in purity.rs"));
-    more.chain(less)
-        .map(|message| Violation::new(CORE_MANIFEST, 0, message))
-        .collect()
+    more.chain(less).map(|message| Violation::new(CORE_MANIFEST, 0, message)).collect()
 }
 
 /// Checks that one file of core names nothing impure; other files pass.
@@ -93,9 +81,7 @@ fn impure_names(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
             found.push((line, word.to_owned()));
         } else if word == "std" && is_path {
             let names = first_names(tokens, at + 3);
-            let banned = names
-                .into_iter()
-                .filter(|(_, name)| BANNED_MODULES.contains(name));
+            let banned = names.into_iter().filter(|(_, name)| BANNED_MODULES.contains(name));
             found.extend(banned.map(|(line, name)| (line, format!("std::{name}"))));
         }
     }
@@ -103,12 +89,7 @@ fn impure_names(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
 }
 
 fn words<'a>(tokens: &[Token<'a>], from: usize, count: usize) -> Vec<&'a str> {
-    tokens
-        .iter()
-        .skip(from)
-        .take(count)
-        .map(|&(_, word)| word)
-        .collect()
+    tokens.iter().skip(from).take(count).map(|&(_, word)| word).collect()
 }
 
 /// The names directly below `std::`: one, or the first of each entry of a group.
@@ -141,35 +122,20 @@ mod tests {
     use crate::metadata::{Dependency, Package};
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let file = TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
         sources(&file).iter().map(ToString::to_string).collect()
     }
 
     fn found_in_core(text: &str) -> Vec<String> {
         let strip = |line: String| line.replace("crates/core/src/a.rs:", "");
-        found("crates/core/src/a.rs", text)
-            .into_iter()
-            .map(strip)
-            .collect()
+        found("crates/core/src/a.rs", text).into_iter().map(strip).collect()
     }
 
     #[test]
     fn impure_paths_are_found() {
-        assert_eq!(
-            found_in_core("use std::fs::File;"),
-            ["1: core must not use std::fs"]
-        );
-        assert_eq!(
-            found_in_core("\nstd :: thread::spawn()"),
-            ["2: core must not use std::thread"]
-        );
-        assert_eq!(
-            found_in_core("rand::random()"),
-            ["1: core must not use rand"]
-        );
+        assert_eq!(found_in_core("use std::fs::File;"), ["1: core must not use std::fs"]);
+        assert_eq!(found_in_core("\nstd :: thread::spawn()"), ["2: core must not use std::thread"]);
+        assert_eq!(found_in_core("rand::random()"), ["1: core must not use rand"]);
     }
 
     #[test]
@@ -177,10 +143,7 @@ mod tests {
         let text = "use std::{\n    collections::BTreeMap,\n    net::IpAddr,\n    io::{fs, x},\n};";
         assert_eq!(found_in_core(text), ["3: core must not use std::net"]);
         let text = "use std::time::{Duration, Instant};";
-        assert_eq!(
-            found_in_core(text),
-            ["1: core must not use std::time::Instant"]
-        );
+        assert_eq!(found_in_core(text), ["1: core must not use std::time::Instant"]);
     }
 
     #[test]
@@ -191,10 +154,9 @@ mod tests {
     }
 
     fn core_with(names: &[&str], extra: &[Dependency]) -> Metadata {
-        let normal = names.iter().map(|name| Dependency {
-            name: (*name).to_owned(),
-            kind: DependencyKind::Normal,
-        });
+        let normal = names
+            .iter()
+            .map(|name| Dependency { name: (*name).to_owned(), kind: DependencyKind::Normal });
         let core = Package {
             name: CORE.to_owned(),
             version: "0.1.0".to_owned(),
@@ -203,38 +165,17 @@ mod tests {
             is_member: true,
             dependencies: normal.chain(extra.iter().cloned()).collect(),
         };
-        Metadata {
-            packages: vec![core],
-            target_dir: "target".into(),
-        }
+        Metadata { packages: vec![core], target_dir: "target".into() }
     }
 
     #[test]
     fn core_has_exactly_its_dependencies() {
-        let dev = Dependency {
-            name: "proptest".to_owned(),
-            kind: DependencyKind::Dev,
-        };
+        let dev = Dependency { name: "proptest".to_owned(), kind: DependencyKind::Dev };
         assert_eq!(dependencies(&core_with(&CORE_DEPENDENCIES, &[dev])), []);
-        let tokio = Dependency {
-            name: "tokio".to_owned(),
-            kind: DependencyKind::Normal,
-        };
-        assert_eq!(
-            dependencies(&core_with(&CORE_DEPENDENCIES, &[tokio])).len(),
-            1
-        );
-        let build = Dependency {
-            name: "cc".to_owned(),
-            kind: DependencyKind::Build,
-        };
-        assert_eq!(
-            dependencies(&core_with(&CORE_DEPENDENCIES, &[build])).len(),
-            1
-        );
-        assert_eq!(
-            dependencies(&core_with(&CORE_DEPENDENCIES[1..], &[])).len(),
-            1
-        );
+        let tokio = Dependency { name: "tokio".to_owned(), kind: DependencyKind::Normal };
+        assert_eq!(dependencies(&core_with(&CORE_DEPENDENCIES, &[tokio])).len(), 1);
+        let build = Dependency { name: "cc".to_owned(), kind: DependencyKind::Build };
+        assert_eq!(dependencies(&core_with(&CORE_DEPENDENCIES, &[build])).len(), 1);
+        assert_eq!(dependencies(&core_with(&CORE_DEPENDENCIES[1..], &[])).len(), 1);
     }
 }

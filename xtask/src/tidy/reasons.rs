@@ -35,10 +35,7 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Violation> {
         if !codes.contains(&code) {
             let message = format!("core defines no code {code}: remove the page or add the code");
             violations.push(Violation::new(&page.file.path, 0, message));
-        } else if !sources
-            .iter()
-            .any(|source| names_reason(&source.text, &page.reason))
-        {
+        } else if !sources.iter().any(|source| names_reason(&source.text, &page.reason)) {
             let message = format!("core names no reason {}: rename the page", page.reason);
             violations.push(Violation::new(&page.file.path, 0, message));
         }
@@ -53,17 +50,9 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Violation> {
 
 /// Every quoted line of a page must be a message of core, and one must be quoted.
 fn check_quotes(page: &TextFile, sources: &[&TextFile]) -> Vec<Violation> {
-    let messages: Vec<String> = sources
-        .iter()
-        .map(|source| join_text(&source.text))
-        .collect();
+    let messages: Vec<String> = sources.iter().map(|source| join_text(&source.text)).collect();
     let is_message = |quote: &str| messages.iter().any(|text| text.contains(quote));
-    let quotes = || {
-        page.text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| line.starts_with(QUOTE))
-    };
+    let quotes = || page.text.lines().enumerate().filter(|(_, line)| line.starts_with(QUOTE));
     if quotes().next().is_none() {
         let message = format!("quote the message, on one line that begins with {QUOTE:?}");
         return vec![Violation::new(&page.path, 0, message)];
@@ -99,24 +88,15 @@ fn pages(files: &[TextFile]) -> (BTreeMap<String, Page<'_>>, Vec<Violation>) {
         if !name.starts_with(CODE_PREFIX) {
             continue;
         }
-        let parts = name
-            .strip_suffix(".md")
-            .and_then(|stem| stem.split_once('-'));
+        let parts = name.strip_suffix(".md").and_then(|stem| stem.split_once('-'));
         let Some((code, slug)) = parts.filter(|(code, _)| is_code(code)) else {
             let message = "the name must be <code>-<reason>.md";
             violations.push(Violation::new(&file.path, 0, message));
             continue;
         };
-        let page = Page {
-            reason: slug.replace('-', "_"),
-            file,
-        };
+        let page = Page { reason: slug.replace('-', "_"), file };
         if pages.insert(code.to_owned(), page).is_some() {
-            violations.push(Violation::new(
-                &file.path,
-                0,
-                format!("a second page for {code}"),
-            ));
+            violations.push(Violation::new(&file.path, 0, format!("a second page for {code}")));
         }
     }
     (pages, violations)
@@ -143,10 +123,8 @@ fn names_reason(text: &str, reason: &str) -> bool {
         .split('_')
         .filter_map(|part| Some(part.chars().next()?.to_uppercase().to_string() + &part[1..]))
         .collect();
-    let has_variant = Source::scan(text)
-        .code()
-        .split(|one| !is_word(one))
-        .any(|one| one == variant);
+    let has_variant =
+        Source::scan(text).code().split(|one| !is_word(one)).any(|one| one == variant);
     has_variant || text.contains(&format!("\"{reason}\""))
 }
 
@@ -155,21 +133,13 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     fn found(code: &str, pages: &[(&str, &str)]) -> Vec<String> {
-        let pages = pages
-            .iter()
-            .map(|(name, text)| file(&format!("{PAGES}{name}"), text));
+        let pages = pages.iter().map(|(name, text)| file(&format!("{PAGES}{name}"), text));
         let files: Vec<TextFile> = pages.chain([file(CODE_FILES[0], code)]).collect();
-        check(&files)
-            .into_iter()
-            .map(|violation| violation.message)
-            .collect()
+        check(&files).into_iter().map(|violation| violation.message).collect()
     }
 
     const CODE: &str =
@@ -192,10 +162,7 @@ mod tests {
     #[test]
     fn a_page_without_a_code_is_found() {
         let text = "# 40902 `request_in_flight`\n> Not run. Wait.\n";
-        assert_eq!(
-            found(CODE, &[PAGE, ("40902-request-in-flight.md", text)]).len(),
-            1
-        );
+        assert_eq!(found(CODE, &[PAGE, ("40902-request-in-flight.md", text)]).len(), 1);
     }
 
     #[test]

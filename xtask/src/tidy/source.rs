@@ -30,9 +30,7 @@ impl Source {
             let (kind, end) = next_token(&characters, kinds.len());
             kinds.resize(end.min(characters.len()), kind);
         }
-        Self {
-            characters: characters.into_iter().zip(kinds).collect(),
-        }
+        Self { characters: characters.into_iter().zip(kinds).collect() }
     }
 
     /// The code alone: everything else is blank, lines stay where they are.
@@ -75,10 +73,7 @@ pub(super) fn is_word(character: char) -> bool {
 
 fn line_end(characters: &[char], at: usize) -> usize {
     let rest = &characters[at..];
-    at + rest
-        .iter()
-        .position(|&character| character == '\n')
-        .unwrap_or(rest.len())
+    at + rest.iter().position(|&character| character == '\n').unwrap_or(rest.len())
 }
 
 fn block_comment_end(characters: &[char], mut at: usize) -> usize {
@@ -123,26 +118,17 @@ fn character_end(characters: &[char], at: usize) -> Option<usize> {
 }
 
 fn word_or_raw_text(characters: &[char], at: usize) -> (Kind, usize) {
-    let length = characters[at..]
-        .iter()
-        .take_while(|&&character| is_word(character))
-        .count();
+    let length = characters[at..].iter().take_while(|&&character| is_word(character)).count();
     let end = at + length;
     let word: String = characters[at..end].iter().collect();
     if !matches!(word.as_str(), "r" | "br" | "cr") {
         return (Kind::Code, end);
     }
-    let hashes = characters[end..]
-        .iter()
-        .take_while(|&&character| character == '#')
-        .count();
+    let hashes = characters[end..].iter().take_while(|&&character| character == '#').count();
     if characters.get(end + hashes) != Some(&'"') {
         return (Kind::Code, end);
     }
-    (
-        Kind::RawText,
-        raw_text_end(characters, end + hashes + 1, hashes),
-    )
+    (Kind::RawText, raw_text_end(characters, end + hashes + 1, hashes))
 }
 
 fn raw_text_end(characters: &[char], from: usize, hashes: usize) -> usize {
@@ -161,11 +147,7 @@ mod tests {
     use super::*;
 
     fn code(text: &str) -> String {
-        Source::scan(text)
-            .code()
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
+        Source::scan(text).code().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -193,20 +175,14 @@ mod tests {
     #[test]
     fn characters_are_told_from_lifetimes() {
         assert_eq!(code(r"f('{', '\'', '\u{7d}', b'}')"), "f( , , , b )");
-        assert_eq!(
-            code("fn f<'a, 'b>(x: &'a str) {}"),
-            "fn f<'a, 'b>(x: &'a str) {}"
-        );
+        assert_eq!(code("fn f<'a, 'b>(x: &'a str) {}"), "fn f<'a, 'b>(x: &'a str) {}");
         assert_eq!(code("f('\"'); g"), "f( ); g");
     }
 
     #[test]
     fn lines_stay_where_they_are() {
         let text = "a\n/* b\n c */\n\"d\n\"\ne";
-        assert_eq!(
-            Source::scan(text).code().matches('\n').count(),
-            text.matches('\n').count()
-        );
+        assert_eq!(Source::scan(text).code().matches('\n').count(), text.matches('\n').count());
         assert_eq!(Source::scan(text).lines().count(), 6);
     }
 }

@@ -5,19 +5,10 @@
 /// `AND` binds closer than `OR`; `/` is the old way to write `OR`; `A WITH B` is one licence.
 /// An expression that cannot be read is not satisfied.
 pub(super) fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
-    let spaced = expression
-        .replace('/', " OR ")
-        .replace('(', " ( ")
-        .replace(')', " ) ");
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser {
-        tokens: &tokens,
-        at: 0,
-        allowed,
-    };
-    parser
-        .any()
-        .is_some_and(|answer| answer && parser.at == tokens.len())
+    let mut parser = Parser { tokens: &tokens, at: 0, allowed };
+    parser.any().is_some_and(|answer| answer && parser.at == tokens.len())
 }
 
 struct Parser<'a> {

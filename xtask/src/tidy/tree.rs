@@ -5,9 +5,8 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-const EXTENSIONS: [&str; 11] = [
-    "cjs", "css", "html", "js", "md", "mjs", "py", "rs", "sh", "toml", "ts",
-];
+const EXTENSIONS: [&str; 11] =
+    ["cjs", "css", "html", "js", "md", "mjs", "py", "rs", "sh", "toml", "ts"];
 /// Folders that hold what tools made, not what people wrote.
 const SKIPPED_FOLDERS: [&str; 4] = ["__pycache__", "dist", "node_modules", "target"];
 /// Hidden folders that are part of the repository.
@@ -58,19 +57,14 @@ fn visit(
         Failure::new(format!("cannot read {}: {error}", what.display()))
     };
     if depth > DEPTH_MAX {
-        return Err(Failure::new(format!(
-            "{} is nested too deeply",
-            folder.display()
-        )));
+        return Err(Failure::new(format!("{} is nested too deeply", folder.display())));
     }
     for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
         let entry = entry.map_err(|error| unreadable(folder, error))?;
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        let kind = entry
-            .file_type()
-            .map_err(|error| unreadable(&entry.path(), error))?;
+        let kind = entry.file_type().map_err(|error| unreadable(&entry.path(), error))?;
         let path = format!("{prefix}{name}");
         if kind.is_dir() && is_own_folder(&name) {
             visit(&entry.path(), &format!("{path}/"), depth + 1, files)?;

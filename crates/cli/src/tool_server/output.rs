@@ -15,8 +15,8 @@ const EXIT_OUTPUT_CLOSED: i32 = 4;
 pub(super) struct Output {
     // A file, not `Stdout`: that one looks for line ends again in every byte of a burst.
     writer: Mutex<BufWriter<File>>,
-    /// Held by whoever waits for the writer next. Without it the thread of a burst, which comes back
-    /// for the writer at once, would keep all others from it.
+    /// Held by whoever waits for the writer next. Without it the thread of a burst, which comes
+    /// back for the writer at once, would keep all others from it.
     next: Mutex<()>,
 }
 

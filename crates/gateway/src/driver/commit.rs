@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rejoin_core::effect::{Batch, DedupWrite};
+use rejoin_core::effect::{Batch, DedupWrite, Eviction};
 use rejoin_core::id::CallId;
 use rejoin_core::token::DedupRecord;
 use rejoin_store::CommitError;
@@ -58,6 +58,10 @@ impl Driver {
                     tracing::info!(session = %self.tag, "a token has a newer owner");
                     batch.dedup.remove(index);
                 }
+                CommitError::OverQuota(_) if !batch.evictions.is_empty() => {
+                    // A store counts what is added before what is given back: that goes first.
+                    self.evict_first(std::mem::take(&mut batch.evictions)).await?;
+                }
                 CommitError::Io(_) | CommitError::OverQuota(_) if tries < TRIES_MAX => {
                     tracing::warn!(session = %self.tag, %error, "a commit is tried again");
                     tries += 1;
@@ -70,6 +74,21 @@ impl Driver {
                 }
             }
         }
+    }
+}
+
+impl Driver {
+    async fn evict_first(&mut self, evictions: Vec<Eviction>) -> Result<(), Uncommitted> {
+        let session = self.session.start().session;
+        let batch = Batch { evictions, ..Batch::default() };
+        match self.store.commit(session, self.fence, self.version, batch).await {
+            Ok(version) => self.version = version,
+            Err(error) => {
+                tracing::error!(session = %self.tag, %error, "an eviction failed");
+                return Err(Uncommitted::Failed);
+            }
+        }
+        Ok(())
     }
 }
 

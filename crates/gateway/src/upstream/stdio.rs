@@ -34,8 +34,8 @@ mod probe;
 mod relay;
 mod stderr;
 
-/// Events that wait for the driver. What follows waits in the pipe, where it costs nothing; a longer
-/// queue would only delay answers that come behind a flood of progress.
+/// Events that wait for the driver. What follows waits in the pipe, where it costs nothing; a
+/// longer queue would only delay answers that come behind a flood of progress.
 const EVENTS_MAX: usize = 32;
 
 /// Time a dead child's pipes are read on when another process keeps them open.
