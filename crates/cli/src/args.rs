@@ -1,12 +1,15 @@
 //! The command line (design section 8).
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use hyper::header::HeaderName;
 use rejoin_core::settings;
+use rejoin_gateway::upstream::http::UpstreamAuth;
 
 use crate::limit::{LimitSetting, VALUE_MAX};
 
@@ -74,6 +77,23 @@ pub(crate) struct ServeArgs {
     /// The server keeps nothing between calls: its restart is not worth telling (`state_lost`)
     #[arg(long)]
     pub(crate) stateless_upstream: bool,
+    /// URL of the MCP server, if it is one over Streamable HTTP
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub(crate) upstream: Option<String>,
+    /// Whose Authorization that server sees: the client's own, none, or one of Rejoin
+    #[arg(
+        long,
+        value_name = "forward|none|env:VARIABLE|file:PATH|command:CMD",
+        default_value = "forward",
+        requires = "upstream"
+    )]
+    pub(crate) upstream_auth: AuthSource,
+    /// PEM file of certificate authorities to trust beside those of the system
+    #[arg(long, value_name = "FILE", requires = "upstream")]
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// Forward this header of the client too, beside its Authorization; repeatable
+    #[arg(long = "upstream-header", value_name = "NAME", requires = "upstream")]
+    pub(crate) upstream_headers: Vec<HeaderName>,
     /// What to log on standard error, for example `info` or `rejoin_gateway=debug`
     #[arg(long, value_name = "FILTER", env = "REJOIN_LOG", default_value = "info")]
     pub(crate) log: String,
@@ -170,6 +190,36 @@ impl FromStr for OwedGrace {
     }
 }
 
+/// Whose `Authorization` an upstream over HTTP sees (design section 8).
+#[derive(Clone)]
+pub(crate) struct AuthSource(pub(crate) UpstreamAuth);
+
+impl fmt::Debug for AuthSource {
+    /// Without the command, which may hold a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AuthSource")
+    }
+}
+
+impl FromStr for AuthSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let auth = match text.split_once(':') {
+            None if text == "forward" => UpstreamAuth::Forward,
+            None if text == "none" => UpstreamAuth::None,
+            Some(("env", name)) if !name.is_empty() => UpstreamAuth::Variable(name.to_owned()),
+            Some(("file", path)) if !path.is_empty() => UpstreamAuth::File(path.into()),
+            Some(("command", line)) if !line.is_empty() => UpstreamAuth::Command(line.to_owned()),
+            _ => {
+                let forms = "`forward`, `none`, `env:VARIABLE`, `file:PATH` or `command:CMD`";
+                return Err(format!("expected {forms}; a credential itself is never an argument"));
+            }
+        };
+        Ok(Self(auth))
+    }
+}
+
 /// Arguments of `rejoin demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
@@ -243,6 +293,34 @@ mod tests {
         assert!(serve(&["--owed-grace", "18446744073709551615"]).is_err());
         let refusal = serve(&["--owed-grace", "9s"]).unwrap_err().to_string();
         assert!(refusal.contains("milliseconds, or `never`"), "{refusal}");
+    }
+
+    #[test]
+    fn a_url_excludes_a_command_and_brings_its_own_options() {
+        let url = ["--upstream", "http://127.0.0.1:3001/mcp"];
+        let args = serve(&url).unwrap();
+        assert!(matches!(args.upstream_auth.0, UpstreamAuth::Forward));
+        let all = ["--upstream-ca", "ca.pem", "--upstream-header", "X-A", "--upstream-header", "b"];
+        let args = serve(&[&url[..], &all].concat()).unwrap();
+        assert_eq!(args.upstream_headers, ["x-a", "b"]);
+        assert!(serve(&[&url[..], &["--", "npx"]].concat()).is_err());
+        assert!(serve(&all).is_err(), "options of no URL");
+        assert!(serve(&["--upstream-auth", "none"]).is_err());
+        assert!(serve(&[&url[..], &["--upstream-header", "a b"]].concat()).is_err());
+    }
+
+    #[test]
+    fn the_source_of_a_credential_is_named_and_a_credential_itself_is_refused() {
+        let parse = |text: &str| text.parse::<AuthSource>().map(|source| source.0);
+        assert!(matches!(parse("none"), Ok(UpstreamAuth::None)));
+        assert!(matches!(parse("env:TOKEN"), Ok(UpstreamAuth::Variable(name)) if name == "TOKEN"));
+        let Ok(UpstreamAuth::File(path)) = parse("file:a:b") else { panic!("no file") };
+        assert_eq!(path, PathBuf::from("a:b"));
+        let Ok(UpstreamAuth::Command(line)) = parse("command:pass x") else { panic!("none") };
+        assert_eq!(line, "pass x");
+        for text in ["", "Bearer secret", "env:", "file:", "command:", "Forward"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

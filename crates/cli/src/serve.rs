@@ -1,11 +1,11 @@
 //! `rejoin serve`: the options of a gateway, its start, its one line of output and its end.
 
+mod upstream;
+
 use std::error::Error;
-use std::ffi::OsString;
 use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use rejoin_core::settings::Settings;
 use rejoin_gateway::config::{self, GatewayConfig};
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen;
-use rejoin_gateway::upstream::stdio::StdioUpstream;
 use rejoin_store::{MemoryLimits, MemoryStore};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -24,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::args::{RejectStatus, ServeArgs};
 use crate::limit;
 use crate::signals::Signals;
+use upstream::{UpstreamChoice, UpstreamError};
 
 /// Everything a gateway is started with, checked.
 #[derive(Debug)]
@@ -40,19 +40,8 @@ pub(crate) struct ServeOptions {
     pub(crate) reject_status: RejectStatus,
     /// What shapes decisions; the limits are checked against each other.
     pub(crate) settings: Settings,
-    /// The MCP server to start, once per session.
-    pub(crate) upstream: UpstreamCommand,
-}
-
-/// The command of a stdio MCP server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamCommand {
-    /// The program, looked up in `PATH` if it has no slash.
-    pub(crate) program: PathBuf,
-    /// Its arguments.
-    pub(crate) arguments: Vec<OsString>,
-    /// Whether it is this program's own tool server.
-    pub(crate) built_in: bool,
+    /// The MCP server to stand in front of.
+    pub(crate) upstream: UpstreamChoice,
 }
 
 /// Why `rejoin serve` could not start, or ended badly.
@@ -76,15 +65,9 @@ pub(crate) enum ServeError {
     /// The limits do not fit together as one set.
     #[error("the limits cannot be applied")]
     LimitValues(#[from] serde_json::Error),
-    /// The built-in tool server is this very program, and its path is unknown.
-    #[error("the path of this program is unknown; name a COMMAND after `--`")]
-    NoOwnPath(#[source] std::io::Error),
-    /// The program's path cannot be passed on.
-    #[error("the path {program:?} is not valid Unicode; start the MCP server by another name")]
-    ProgramNotText {
-        /// The path.
-        program: PathBuf,
-    },
+    /// The MCP server cannot be used as it is named.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
     /// The runtime or the signal handlers could not be set up.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),
@@ -101,7 +84,8 @@ impl ServeOptions {
     ///
     /// # Errors
     /// When they are unsafe or contradict each other; each message names the remedy.
-    pub(crate) fn from_args(args: ServeArgs) -> Result<Self, ServeError> {
+    pub(crate) fn from_args(mut args: ServeArgs) -> Result<Self, ServeError> {
+        let upstream = UpstreamChoice::take(&mut args)?;
         for (option, address) in [("--listen", args.listen), ("--admin", args.admin)] {
             if !address.ip().is_loopback() && !args.allow_anonymous {
                 return Err(ServeError::Unauthenticated { option, address });
@@ -126,45 +110,10 @@ impl ServeOptions {
                 upstream_is_stateless: args.stateless_upstream,
                 idempotent_tools: args.idempotent_tools.into_iter().collect(),
                 trust_annotations: args.trust_annotations,
-                ..Settings::default()
             },
-            upstream: UpstreamCommand::from_words(args.command)?,
+            upstream,
         })
     }
-}
-
-impl UpstreamCommand {
-    fn from_words(words: Vec<OsString>) -> Result<Self, ServeError> {
-        let mut words = words.into_iter();
-        match words.next() {
-            Some(program) => {
-                Ok(Self { program: program.into(), arguments: words.collect(), built_in: false })
-            }
-            None => Self::built_in(),
-        }
-    }
-
-    /// This program's own tool server.
-    fn built_in() -> Result<Self, ServeError> {
-        let program = std::env::current_exe().map_err(ServeError::NoOwnPath)?;
-        Ok(Self { program, arguments: vec!["tool-server".into()], built_in: true })
-    }
-
-    /// The command for a person, on one line whatever its words contain.
-    fn describe(&self) -> String {
-        if self.built_in {
-            return "the built-in tool server (rejoin tool-server)".to_owned();
-        }
-        let words = std::iter::once(self.program.as_os_str())
-            .chain(self.arguments.iter().map(OsString::as_os_str));
-        let shown: Vec<String> = words.map(|word| show_word(&word.to_string_lossy())).collect();
-        shown.join(" ")
-    }
-}
-
-fn show_word(word: &str) -> String {
-    let plain = |character: char| !character.is_whitespace() && !character.is_control();
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
 }
 
 /// How a gateway ended.
@@ -209,12 +158,9 @@ fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {
 fn build(options: &ServeOptions) -> Result<Gateway, ServeError> {
     let settings = Arc::new(options.settings.clone());
     let limits = Arc::new(settings.limits.clone());
-    let UpstreamCommand { program, arguments, .. } = &options.upstream;
-    let command =
-        program.to_str().ok_or_else(|| ServeError::ProgramNotText { program: program.clone() })?;
-    let upstream = StdioUpstream::new(command, arguments, Arc::clone(&limits));
+    let upstream = options.upstream.build(&limits)?;
     let store = MemoryStore::new(MemoryLimits::from(&*limits)).map_err(failed)?;
-    let mut config = GatewayConfig::new(settings, Arc::new(upstream), Arc::new(store));
+    let mut config = GatewayConfig::new(settings, upstream, Arc::new(store));
     config.allowed_hosts.clone_from(&options.allow_hosts);
     config.allowed_origins.clone_from(&options.allow_origins);
     config.reject_status = match options.reject_status {
@@ -311,13 +257,13 @@ fn finish(result: GatewayResult) -> Result<ExitCode, ServeError> {
 }
 
 /// Prints the only line `serve` ever writes to standard output.
-fn announce(address: SocketAddr, upstream: &UpstreamCommand) -> std::io::Result<()> {
+fn announce(address: SocketAddr, upstream: &UpstreamChoice) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{}", announcement(address, upstream))?;
     stdout.flush()
 }
 
-fn announcement(address: SocketAddr, upstream: &UpstreamCommand) -> String {
+fn announcement(address: SocketAddr, upstream: &UpstreamChoice) -> String {
     format!("Rejoin listens on http://{address}/mcp in front of: {}", upstream.describe())
 }
 
@@ -365,13 +311,27 @@ mod tests {
     #[test]
     fn without_a_command_the_announcement_names_the_built_in_tool_server() {
         let options = options(&[]).unwrap();
-        assert_eq!(options.upstream.program, std::env::current_exe().unwrap());
-        assert_eq!(options.upstream.arguments, ["tool-server"]);
+        let UpstreamChoice::Command(command) = &options.upstream else { panic!("no command") };
+        assert_eq!(command.program, std::env::current_exe().unwrap());
+        assert_eq!(command.arguments, ["tool-server"]);
         assert_eq!(
             announcement("127.0.0.1:4711".parse().unwrap(), &options.upstream),
             "Rejoin listens on http://127.0.0.1:4711/mcp in front of: \
              the built-in tool server (rejoin tool-server)"
         );
+    }
+
+    #[test]
+    fn neither_the_announcement_nor_the_log_shows_a_secret_of_a_url() {
+        let url = "https://me:secret@tools.example:8443/mcp?key=secret";
+        let options = options(&["--upstream", url, "--upstream-auth", "command:secret"]).unwrap();
+        assert_eq!(
+            announcement("127.0.0.1:80".parse().unwrap(), &options.upstream),
+            "Rejoin listens on http://127.0.0.1:80/mcp in front of: https://tools.example:8443/mcp"
+        );
+        assert!(!format!("{options:?}").contains("secret"));
+        let refusal = build(&options).err().unwrap().to_string();
+        assert!(refusal.contains("user name") && !refusal.contains("secret"), "{refusal}");
     }
 
     #[test]

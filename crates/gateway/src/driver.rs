@@ -25,6 +25,7 @@ mod room;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use http::HeaderMap;
 use rejoin_core::effect::{Batch, Command, Output};
 use rejoin_core::id::{ConnectionId, Digest32};
 use rejoin_core::input::{Input, WireEvent};
@@ -53,6 +54,8 @@ pub(crate) enum Mail {
     Gone(ConnectionId),
     /// Something without an answer; told when it is done.
     Tell(Input, oneshot::Sender<()>),
+    /// The client presents other headers than before.
+    Headers(HeaderMap),
     /// Something was seen on a connection.
     Wire(ConnectionId, WireEvent),
     /// Somebody wants to see the session.
@@ -264,6 +267,7 @@ impl Driver {
                 }
                 self.work.push_back(Input::Wire(connection, event).into());
             }
+            Mail::Headers(headers) => self.link.present(headers),
             // Whoever asked may have left.
             Mail::View(reply) => drop(reply.send(self.session.view())),
         }

@@ -1,11 +1,12 @@
 //! A session as the HTTP face sees it: ask, and get exactly one answer.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use rejoin_core::effect::Note;
 use rejoin_core::id::{CallId, ConnectionId, Digest32, EventId};
 use rejoin_core::input::{Get, GetCursor, Input, Post, Request};
@@ -153,6 +154,8 @@ struct Shared {
     tag: SessionTag,
     connections: ConnectionIds,
     life: watch::Receiver<Life>,
+    /// The headers that the driver knows its client by.
+    presented: Mutex<HeaderMap>,
 }
 
 /// How far a session's life went.
@@ -180,7 +183,8 @@ impl SessionHandle {
         let tag = SessionTag::new(&start.session);
         let connections = parts.connections.clone();
         driver::spawn(start, parts, tag.clone(), (inbox.downgrade(), mail), living);
-        Self { inbox, shared: Arc::new(Shared { tag, connections, life }) }
+        let presented = Mutex::default();
+        Self { inbox, shared: Arc::new(Shared { tag, connections, life, presented }) }
     }
 
     /// What logs call the session.
@@ -202,6 +206,22 @@ impl SessionHandle {
         let connection = self.shared.connections.next();
         let get = Get { connection, observed: wire.is_some(), cursor };
         self.ask(Input::Get(get), connection, wire).await
+    }
+
+    /// The headers of the client's newest request, for an upstream that forwards some of them. What
+    /// the session is given from here on goes with these. False: the driver has no room for them
+    /// at the moment, or is over.
+    pub(crate) fn present(&self, headers: HeaderMap) -> bool {
+        // Kept locked while they are sent, so that the driver's are always the last ones here.
+        let mut presented = self.shared.presented.lock().unwrap_or_else(PoisonError::into_inner);
+        if *presented == headers {
+            return true;
+        }
+        let taken = self.inbox.try_send(Mail::Headers(headers.clone())).is_ok();
+        if taken {
+            *presented = headers;
+        }
+        taken
     }
 
     /// A client notification.

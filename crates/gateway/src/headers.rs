@@ -1,6 +1,7 @@
 //! What the header fields of a request say, checked (design sections 2 and 5, spec 1.1).
 
 mod allow;
+mod forwardable;
 mod media;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
@@ -10,6 +11,7 @@ use rejoin_core::input::GetCursor;
 use rejoin_core::revision::Revision;
 
 pub(crate) use allow::Allowed;
+pub(crate) use forwardable::forwardable;
 
 /// The session a request belongs to (spec SES-1).
 pub(crate) const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");

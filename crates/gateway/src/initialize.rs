@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderMap, Response};
 use rejoin_core::id::{CallId, Epoch, SessionId, digest};
 use rejoin_core::message::{Incoming, Kind, Message, parse};
 use rejoin_core::revision::Revision;
@@ -19,7 +19,7 @@ use crate::handle::{DriverParts, SessionHandle};
 use crate::principal::Principal;
 use crate::registry::{Entry, Place};
 use crate::respond::{self, AnswerBody};
-use crate::upstream::{OpenError, Opened};
+use crate::upstream::{self, OpenError, Opened};
 
 /// Random bytes of a session id; the specification asks for a secure one, we for 128 bits or more.
 const SESSION_ID_BYTES: usize = 32;
@@ -72,14 +72,15 @@ struct Agreement {
 }
 
 impl Gateway {
-    /// Opens a session. If the returned future is dropped, because the client left, so is the
+    /// Opens a session; `headers` are those of its client that may be forwarded. If the returned future is dropped, because the client left, so is the
     /// server that was started.
     pub(crate) async fn initialize(
         &self,
         message: &Message,
         principal: Principal,
+        headers: HeaderMap,
     ) -> Result<Response<AnswerBody>, InitializeError> {
-        let opening = self.open_session(message, principal).await;
+        let opening = self.open_session(message, principal, headers).await;
         if let Err(error) = &opening {
             self.metrics().sessions_refused.inc();
             if let Some(unlogged) = self.may_log_refusal() {
@@ -93,6 +94,7 @@ impl Gateway {
         &self,
         message: &Message,
         principal: Principal,
+        headers: HeaderMap,
     ) -> Result<Response<AnswerBody>, InitializeError> {
         if self.is_draining() {
             return Err(InitializeError::Draining);
@@ -103,7 +105,8 @@ impl Gateway {
             self.registry().reserve().ok_or(InitializeError::TooManySessions { sessions_max })?;
         self.check_quotas(&principal).await?;
         let initialize = message.edit().id(MINTED_ID).finish();
-        let opened = self.upstream().open(initialize.clone().into()).await?;
+        let with = upstream::Opening { initialize: initialize.clone(), headers: headers.clone() };
+        let opened = self.upstream().open(with).await?;
         let parsed = parse(opened.answer.clone(), limits.json_depth_max);
         let Ok(Incoming::One(answer)) = parsed else { return Err(self.bad_answer()) };
         let client_id = message.id().unwrap_or(MINTED_ID);
@@ -123,7 +126,7 @@ impl Gateway {
             .finish();
         let asked = message.param_str("protocolVersion");
         let asked = Revision::new(asked.as_deref().unwrap_or(Revision::FIRST));
-        let opening = Opening { principal, place, opened, initialize, asked, answer };
+        let opening = Opening { principal, place, opened, initialize, headers, asked, answer };
         let id = self.start_session(opening).await?;
         Ok(respond::initialized(body, Some(&id)))
     }
@@ -138,7 +141,7 @@ impl Gateway {
     }
 
     async fn start_session(&self, opening: Opening) -> Result<SessionId, InitializeError> {
-        let Opening { principal, place, opened, initialize, asked, answer } = opening;
+        let Opening { principal, place, opened, initialize, headers, asked, answer } = opening;
         let agreed = answer
             .result()
             .and_then(|result| serde_json::from_slice::<Agreement>(result).ok())
@@ -170,6 +173,8 @@ impl Gateway {
         };
         // No await from here on: a client that leaves now finds a session that ends when unused.
         let handle = SessionHandle::spawn(start, parts);
+        // A new driver has room. The server knows them already; they are kept for a reopening.
+        let _kept = handle.present(headers);
         tracing::info!(
             session = %handle.tag(),
             revision = %agreed,
@@ -228,6 +233,7 @@ struct Opening {
     place: Place,
     opened: Opened,
     initialize: bytes::Bytes,
+    headers: HeaderMap,
     asked: Revision,
     answer: Message,
 }

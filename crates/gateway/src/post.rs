@@ -127,12 +127,16 @@ impl Gateway {
                 find(id)?;
                 return Err(InitializeError::AlreadyInitialized.into());
             }
-            return Ok(self.initialize(initialize, principal).await?);
+            let forwardable = headers::forwardable(&parts.headers);
+            return Ok(self.initialize(initialize, principal, forwardable).await?);
         }
         check_era(&parts.headers, &incoming, presented)?;
         let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
         headers::check_revision(&parts.headers, &entry.agreed)?;
         let post = self.prepare(parts, &entry, incoming, &body).await?;
+        if !entry.handle.present(headers::forwardable(&parts.headers)) && !entry.handle.is_over() {
+            return Err(PostError::Overloaded);
+        }
         let acknowledged = headers::acknowledgements(&parts.headers);
         if !acknowledged.is_empty() {
             self.taken(&entry, entry.handle.acknowledge(acknowledged).await)?;

@@ -20,7 +20,9 @@ use crate::get::GetError;
 use crate::headers::{
     HeaderError, LAST_EVENT_ID, MCP_REPLAY_UNTIL, MCP_SESSION_ID, MCP_STREAM_RESUMABLE,
 };
+use crate::initialize::InitializeError;
 use crate::post::{BodyError, PostError};
+use crate::upstream::OpenError;
 
 pub(crate) use body::Ids;
 use status::Failure;
@@ -160,6 +162,11 @@ pub(crate) fn refused(
 
 /// The answer to a POST that was not given to its session.
 pub(crate) fn post_failed(error: &PostError, ids: &Ids, manner: Manner) -> Response<AnswerBody> {
+    if let PostError::Initialize(InitializeError::Open(error)) = error
+        && let Some(response) = challenge(error)
+    {
+        return response;
+    }
     let failure = status::of_post(error);
     let mut response = failed(&failure, &error.to_string(), ids, manner);
     let unread = matches!(
@@ -171,6 +178,17 @@ pub(crate) fn post_failed(error: &PostError, ids: &Ids, manner: Manner) -> Respo
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// 401 or 403 of the server, unchanged: only its client can do what it asks for (RFC 9728).
+fn challenge(error: &OpenError) -> Option<Response<AnswerBody>> {
+    let OpenError::Refused { status, headers, body, .. } = error else { return None };
+    if !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return None;
+    }
+    let mut response = plain(*status, body.clone());
+    response.headers_mut().extend((**headers).clone());
+    Some(response)
 }
 
 /// The answer to a GET that was not given to its session.

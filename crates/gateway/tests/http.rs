@@ -21,3 +21,5 @@ mod refusal;
 mod session;
 #[path = "http/token.rs"]
 mod token;
+#[path = "http/upstream.rs"]
+mod upstream;

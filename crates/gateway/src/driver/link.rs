@@ -1,11 +1,14 @@
 //! The driver's end of an upstream session: commands in order, never blocking, and the server
 //! started again when the state machine asks for it.
 
+mod refusal;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use rejoin_core::effect::ToUpstream;
 use rejoin_core::input::FromUpstream;
 use rejoin_core::limits::Limits;
@@ -15,7 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::handle::SessionTag;
-use crate::upstream::{CallId, Command, Event, NotSentReason, OpenError, Opened, Upstream};
+use crate::upstream::{
+    CallId, Command, Event, NotSentReason, OpenError, Opened, Opening, Upstream,
+};
 
 /// JSON-RPC error code for an answer that cannot be read.
 const UNREADABLE_CODE: i64 = -32_603;
@@ -32,6 +37,8 @@ const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Link {
     upstream: Arc<dyn Upstream>,
     initialize: Bytes,
+    /// The newest headers of the client.
+    headers: HeaderMap,
     tag: SessionTag,
     state: State,
     /// Commands that the adapter had no room for, or that wait for the server to be opened.
@@ -70,6 +77,7 @@ impl Link {
         Self {
             upstream,
             initialize,
+            headers: HeaderMap::new(),
             tag,
             state: State::Open { commands: opened.commands, events: opened.events },
             backlog: VecDeque::new(),
@@ -106,6 +114,21 @@ impl Link {
         }
         self.backlog.push_back(command);
         self.backlog_bytes = bytes;
+        self.flush();
+    }
+
+    /// Takes the newest headers of the client: for what is sent from here on, and for a reopening.
+    pub(super) fn present(&mut self, headers: HeaderMap) {
+        self.headers.clone_from(&headers);
+        if matches!(self.state, State::Closed) {
+            return;
+        }
+        // Needs no room of its own: between two of these waits a message that had some.
+        if let Some(Command::Headers(older)) = self.backlog.back_mut() {
+            *older = headers;
+        } else {
+            self.backlog.push_back(Command::Headers(headers));
+        }
         self.flush();
     }
 
@@ -180,12 +203,14 @@ impl Link {
     fn reopen(&mut self, restore: Vec<Bytes>) {
         self.hang_up();
         self.backlog.extend(restore.into_iter().map(|message| Command::Send { message }));
-        let (upstream, initialize) = (Arc::clone(&self.upstream), self.initialize.clone());
+        let upstream = Arc::clone(&self.upstream);
+        let opening_with =
+            Opening { initialize: self.initialize.clone(), headers: self.headers.clone() };
         let mut opening = JoinSet::new();
         let pause = self.restart_pause();
         opening.spawn(async move {
             sleep(pause).await;
-            upstream.open(initialize.into()).await
+            upstream.open(opening_with).await
         });
         self.state = State::Opening(opening);
     }
@@ -233,9 +258,10 @@ impl Link {
     fn take(&mut self, event: Option<Event>) {
         match event {
             Some(Event::Sent { call }) => self.ready.push_back(FromUpstream::Sent(call)),
-            // The error of the server itself says more than that the call was not sent.
-            Some(Event::NotSent { call, reason: NotSentReason::Refused { answer, .. } }) => {
-                self.read(Some(call), answer);
+            // Its text says more than that the call was not sent.
+            Some(Event::NotSent { call, reason: NotSentReason::Refused { status, answer } }) => {
+                tracing::debug!(session = %self.tag, %call, %status, "a call was refused");
+                self.read(Some(call), refusal::as_not_run(&answer));
             }
             Some(Event::Lost { call, reason }) => {
                 tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");

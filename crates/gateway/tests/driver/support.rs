@@ -289,7 +289,7 @@ impl World {
         let start = SessionStart {
             session,
             ledger_epoch: 1,
-            call_base: rejoin_core::id::CallId(0),
+            call_base: CallId(0),
             epoch: Epoch(0xa1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
 use rejoin_gateway::config::GatewayConfig;
@@ -40,6 +42,10 @@ pub(crate) enum Greeting {
     Hangs,
     /// Answers, and ends at once.
     Dies,
+    /// Is behind a URL that asks for a credential, with this status.
+    Challenges(u16),
+    /// Is behind a URL where nobody listens.
+    IsAway,
 }
 
 /// A server in this process: it notes what it is sent, and answers every call but `hang`.
@@ -52,6 +58,8 @@ pub(crate) struct FakeServer {
     /// How many sessions have ended.
     pub(crate) ended: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Value>>>,
+    /// The headers that each opening, and each change in a session, came with.
+    headers: Arc<Mutex<Vec<HeaderMap>>>,
 }
 
 /// Counts an opening that is dropped before it is done.
@@ -71,12 +79,19 @@ impl FakeServer {
             abandoned: Arc::default(),
             ended: Arc::default(),
             seen: Arc::default(),
+            headers: Arc::default(),
         }
     }
 
     /// The messages it was sent, of all sessions, `initialize` included.
     pub(crate) fn seen(&self) -> Vec<Value> {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// Which values of a header it was told, of all sessions.
+    pub(crate) fn told(&self, name: &str) -> Vec<Option<String>> {
+        let value = |headers: &HeaderMap| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        self.headers.lock().unwrap().iter().map(value).collect()
     }
 
     /// How often a tool ran.
@@ -88,7 +103,8 @@ impl FakeServer {
 #[async_trait]
 impl Upstream for FakeServer {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
-        let initialize = opening.initialize;
+        let Opening { initialize, headers } = opening;
+        self.headers.lock().unwrap().push(headers);
         self.opened.fetch_add(1, Ordering::SeqCst);
         let message: Value = serde_json::from_slice(&initialize).unwrap();
         self.seen.lock().unwrap().push(message.clone());
@@ -108,6 +124,11 @@ impl Upstream for FakeServer {
                 let status = CloseReason::Exited { code: 7 };
                 return Err(OpenError::ExitedBeforeAnswer { upstream: "fake".into(), status });
             }
+            Greeting::Challenges(status) => return Err(challenge(status)),
+            Greeting::IsAway => {
+                let what = "connection refused".to_owned();
+                return Err(OpenError::Unreachable { upstream: "fake".into(), what });
+            }
             Greeting::Hangs => {
                 let _counted = Abandoned(Arc::clone(&self.abandoned));
                 std::future::pending().await
@@ -116,10 +137,11 @@ impl Upstream for FakeServer {
         let (commands, commanded) = mpsc::channel(QUEUE);
         let (happened, events) = mpsc::channel(QUEUE);
         let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
+        let headers = Arc::clone(&self.headers);
         let dies = self.greeting == Greeting::Dies;
         tokio::spawn(async move {
             if !dies {
-                converse(commanded, &happened, &seen).await;
+                converse(commanded, &happened, &seen, &headers).await;
             }
             let closed = Event::Closed { reason: CloseReason::Ended };
             let _driver_left = happened.send(closed).await.is_err();
@@ -133,16 +155,34 @@ impl Upstream for FakeServer {
     }
 }
 
+fn challenge(status: u16) -> OpenError {
+    let headers = [
+        (WWW_AUTHENTICATE, "Bearer resource_metadata=\"https://tools.example/meta\""),
+        (CONTENT_TYPE, "text/plain"),
+    ];
+    let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    OpenError::Refused {
+        upstream: "fake".into(),
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: Box::new(headers.into_iter().collect()),
+        body: "who are you?".into(),
+    }
+}
+
 async fn converse(
     mut commanded: mpsc::Receiver<Command>,
     happened: &mpsc::Sender<Event>,
     seen: &Mutex<Vec<Value>>,
+    headers: &Mutex<Vec<HeaderMap>>,
 ) {
     while let Some(command) = commanded.recv().await {
         let (call, message) = match command {
             Command::Call { call, message } => (Some(call), message),
             Command::Cancel { message, .. } | Command::Send { message } => (None, message),
-            Command::Headers(_) => continue,
+            Command::Headers(newer) => {
+                headers.lock().unwrap().push(newer);
+                continue;
+            }
             Command::End => return,
         };
         let message: Value = serde_json::from_slice(&message).unwrap();
