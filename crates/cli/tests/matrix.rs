@@ -1,10 +1,13 @@
 //! The wire matrix: what a client sees on its sockets when connections break, against the real
-//! binary in front of its own tool server. Executions are counted in a file outside both.
+//! binary in front of its own tool server, or of a stock server over HTTP (`matrix/server.rs`).
+//! Executions are counted in a file outside both. `REJOIN_BIN` names another binary to test.
 //!
 //! The letter at the start of a name groups the cases of one hazard; each test starts its own
 //! gateway. Only the raw client of `rejoin-testkit` speaks here: no code of the product is shared
 //! with these tests.
 
+#[path = "matrix/server.rs"]
+mod server;
 #[path = "matrix/support.rs"]
 mod support;
 
@@ -20,6 +23,8 @@ mod isolation;
 mod load;
 #[path = "matrix/loss.rs"]
 mod loss;
+#[path = "matrix/mapping.rs"]
+mod mapping;
 #[path = "matrix/order.rs"]
 mod order;
 #[path = "matrix/parallel.rs"]

@@ -172,6 +172,9 @@ pub enum FromUpstream {
     Sent(CallId),
     /// Provably no byte of the call left.
     NotSent(CallId),
+    /// Upstream did not take the call, because it no longer knows the session (an HTTP 404 in place
+    /// of an answer). `Closed` follows.
+    SessionGone(CallId),
     /// The call was sent, and nothing will tell its outcome: the stream that would have is gone.
     Lost(CallId),
     /// A response, notification or request; `call` if the adapter knows whose channel it used.

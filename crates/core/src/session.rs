@@ -132,6 +132,8 @@ struct UpstreamState {
     down: bool,
     /// True from `Closed` until one call was told (row 17).
     lost_untold: bool,
+    /// True if a call was told before `Closed` came.
+    told_early: bool,
     /// `notifications/initialized`, as the client sent it.
     initialized: Option<Bytes>,
     /// Settings to restore: latest message by what it sets.

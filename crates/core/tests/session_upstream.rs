@@ -275,3 +275,17 @@ fn a_response_that_comes_twice_or_for_no_call_is_ignored() {
     rig.upstream(r#"{"jsonrpc":"2.0","id":77,"result":{}}"#);
     assert_eq!(rig.log[&stream(&rig, post)].len(), 1);
 }
+
+#[test]
+fn a_session_gone_upstream_is_told_once_by_the_call_that_met_it() {
+    let mut rig = Rig::plain();
+    let post = rig.post(&call("1", "a", "{}"));
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(rig.executed()[0])));
+    rig.feed(Input::Upstream(FromUpstream::Closed));
+    assert!(rig.events_after(stream(&rig, post), Seq::ORIGIN)[0].1.contains("40907"));
+    let again = rig.post(&call("2", "a", "{}"));
+    assert_eq!((reason(&rig, again), rig.executed().len()), (None, 2), "told once");
+    let read = rig.post(&list(3));
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(rig.executed()[2])));
+    assert_eq!(reason(&rig, read), Some(Reason::UpstreamUnavailable));
+}

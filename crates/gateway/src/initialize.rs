@@ -72,8 +72,8 @@ struct Agreement {
 }
 
 impl Gateway {
-    /// Opens a session; `headers` are those of its client that may be forwarded. If the returned future is dropped, because the client left, so is the
-    /// server that was started.
+    /// Opens a session; `headers` are those of its client that may be forwarded. If the returned
+    /// future is dropped, because the client left, so is the server that was started.
     pub(crate) async fn initialize(
         &self,
         message: &Message,

@@ -123,33 +123,29 @@ pub fn complete(events: &[Event], owed: &Owed<'_>) -> Result<Value, CheckError> 
     Ok(last)
 }
 
-/// Checks what was received on several connections that took a stream over from each other, in
-/// that order: together every owed number, at most `duplicates_max` of them on two connections,
-/// and on the last connection an unbroken rest with the response.
-pub fn complete_over(
-    parts: &[&[Event]],
-    owed: &Owed<'_>,
-    duplicates_max: usize,
-) -> Result<Value, CheckError> {
-    let mut all = Vec::new();
+/// What one of several connections received of a stream they took over from each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The progress number that follows the cursor this connection began with.
+    pub first: u64,
+    /// Its events.
+    pub events: &'a [Event],
+}
+
+/// Checks what was received on several connections, in the order they took over: each begins right
+/// after its cursor and has no hole, none begins after a hole, and the last one has all the rest
+/// with the response. What left on a connection after the cursor of the next one comes twice.
+pub fn complete_over(parts: &[Part<'_>], owed: &Owed<'_>) -> Result<Value, CheckError> {
+    let mut next = owed.first;
     for part in parts {
-        let numbers = progress(part, owed.progress_token)?;
-        let first = numbers.first().copied().unwrap_or(1);
-        let last = numbers.last().copied().unwrap_or(0);
-        let part_owed = Owed { first, last, ..owed.clone() };
-        in_order(&numbers, &part_owed)?;
-        ids_grow(part)?;
-        all.extend(numbers);
+        let numbers = progress(part.events, owed.progress_token)?;
+        let last = numbers.last().copied().unwrap_or(part.first - 1);
+        in_order(&numbers, &Owed { first: part.first.min(next), last, ..owed.clone() })?;
+        ids_grow(part.events)?;
+        next = next.max(last + 1);
     }
-    all.sort_unstable();
-    let received = all.len();
-    let mut distinct = all.clone();
-    distinct.dedup();
-    let allowed = received - distinct.len() <= duplicates_max;
-    in_order(if allowed { &distinct } else { &all }, owed)?;
-    let last = parts.last().copied().unwrap_or_default();
-    let first = progress(last, owed.progress_token)?.first().copied();
-    complete(last, &Owed { first: first.unwrap_or(owed.last + 1), ..owed.clone() })
+    let last = parts.last().map_or(Part { first: owed.first, events: &[] }, |part| *part);
+    complete(last.events, &Owed { first: last.first, ..owed.clone() })
 }
 
 fn in_order(numbers: &[u64], owed: &Owed<'_>) -> Result<(), CheckError> {
@@ -277,12 +273,19 @@ mod tests {
     }
 
     #[test]
-    fn a_take_over_may_cost_one_duplicate_and_no_loss() {
-        let all = Owed { first: 5, ..OWED };
-        let first = [step(15, 5, "p"), step(16, 6, "p")];
-        assert!(complete_over(&[&first, &good()], &all, 1).is_ok());
-        assert!(complete_over(&[&first, &good()], &all, 0).is_err());
-        assert!(complete_over(&[&first[..1], &good()[2..]], &all, 1).is_err());
-        assert!(complete_over(&[&good(), &first], &all, 9).is_err());
+    fn a_take_over_begins_after_its_cursor_and_loses_nothing() {
+        let all = Owed { first: 4, ..OWED };
+        let first = [step(14, 4, "p"), step(15, 5, "p"), step(16, 6, "p")];
+        let rest = good();
+        let over = |before: &[Event], first, after: &[Event]| {
+            let parts = [Part { first: 4, events: before }, Part { first, events: after }];
+            complete_over(&parts, &all)
+        };
+        assert!(over(&first, 6, &rest).is_ok());
+        assert!(over(&first[..2], 6, &rest).is_ok());
+        assert!(over(&first[..1], 6, &rest).is_err(), "5 is lost");
+        assert!(over(&first, 5, &rest).is_err(), "5 was owed on the second");
+        assert!(over(&first, 7, &rest).is_err(), "6 was not");
+        assert!(over(&first, 6, &rest[..3]).is_err(), "the rest is lost");
     }
 }

@@ -1,8 +1,10 @@
 //! The count file: each execution of a tool appends one synced line `<tool> <json args> <time>`,
 //! before any event of it, outside the child and the gateway.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -29,6 +31,14 @@ pub enum CountError {
     /// The file cannot be read.
     #[error("cannot read the count file {path}: {source}")]
     Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the count file {path}: {source}")]
+    Write {
         /// The file.
         path: PathBuf,
         /// The system's reason.
@@ -68,6 +78,17 @@ impl CountFile {
         };
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         complete.lines().filter(|line| !line.is_empty()).map(parse).collect()
+    }
+
+    /// Adds one execution, synced to disk when this returns.
+    pub fn add(&self, tool: &str, arguments: &Value) -> Result<(), CountError> {
+        let failed = |source| CountError::Write { path: self.path.clone(), source };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = format!("{tool} {arguments} {}\n", now.as_nanos());
+        let opened = OpenOptions::new().append(true).create(true).open(&self.path);
+        let mut file = opened.map_err(failed)?;
+        file.write_all(line.as_bytes()).map_err(failed)?;
+        file.sync_data().map_err(failed)
     }
 
     /// How often `tool` ran.
@@ -113,6 +134,16 @@ mod tests {
         assert_eq!(file.runs_with("charge", "amount", &1.into()).unwrap(), 1);
         assert_eq!(file.runs_with("charge", "amount", &2.into()).unwrap(), 0);
         assert_eq!(file.runs("get").unwrap(), 1);
+    }
+
+    #[test]
+    fn what_is_added_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CountFile::at(folder.path().join("count"));
+        file.add("charge", &serde_json::json!({"amount": 7})).unwrap();
+        file.add("charge", &serde_json::json!({"amount": 8})).unwrap();
+        assert_eq!(file.runs("charge").unwrap(), 2);
+        assert_eq!(file.runs_with("charge", "amount", &7.into()).unwrap(), 1);
     }
 
     #[test]

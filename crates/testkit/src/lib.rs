@@ -3,12 +3,13 @@
 //! - [`raw`]: a raw HTTP/1.1 client with its own head, chunk and SSE parsers, so that it can find
 //!   the faults of the product's parsers instead of repeating them;
 //! - [`session`], [`call`], [`refusal`]: an MCP session over it;
-//! - [`forward`]: a TCP forwarder that can cut, go black or delay;
+//! - [`forward`], [`call_reader`]: a TCP forwarder that can cut, go black, delay, or count calls;
 //! - [`process`], [`count`]: servers as processes, and the file that counts executions;
 //! - [`check`]: what a client received, against what it was owed;
 //! - [`deadline`], [`failure`]: every wait is bounded, and says what it waited for.
 
 pub mod call;
+pub mod call_reader;
 pub mod check;
 pub mod count;
 pub mod deadline;

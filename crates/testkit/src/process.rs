@@ -73,9 +73,26 @@ impl Server {
         program: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Self, ProcessError> {
+        Self::start_with(program, arguments, Stdio::null())
+    }
+
+    /// As [`Server::start`], with a standard input that ends when this process does, however it
+    /// does: for a server that lives as long as a whole test program and then ends itself.
+    pub fn start_tied<A: AsRef<OsStr>>(
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Self, ProcessError> {
+        Self::start_with(program, arguments, Stdio::piped())
+    }
+
+    fn start_with<A: AsRef<OsStr>>(
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+        stdin: Stdio,
+    ) -> Result<Self, ProcessError> {
         let mut child = Command::new(program)
             .args(arguments)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -124,6 +141,13 @@ impl Server {
         .await
     }
 
+    /// How many lines of standard error contain all of `texts`.
+    pub fn log_count(&self, texts: &[&str]) -> usize {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let matches = |line: &&Line| !line.stdout && texts.iter().all(|t| line.text.contains(t));
+        output.iter().filter(matches).count()
+    }
+
     /// The lines written so far, to standard output or to standard error.
     pub fn lines(&self, stdout: bool) -> Vec<String> {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,17 +175,41 @@ impl Server {
         resident_in(&text).ok_or_else(|| failed("no VmRSS".into()))
     }
 
+    /// Kills the server (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) -> Result<ExitStatus, ProcessError> {
+        let pid = self.pid();
+        let failed = |error: std::io::Error| ProcessError::System {
+            what: "kill",
+            pid,
+            reason: error.to_string(),
+        };
+        self.child.kill().map_err(failed)?;
+        self.child.wait().map_err(failed)
+    }
+
+    /// Waits at most `limit` until the server ended by itself, and gives how.
+    pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus, ProcessError> {
+        let pid = self.pid();
+        until("the server's end", limit, async || {
+            self.child.try_wait().map_err(|error| ProcessError::System {
+                what: "watch",
+                pid,
+                reason: error.to_string(),
+            })
+        })
+        .await
+    }
+
     /// Asks the server to end (SIGTERM), waits at most `limit`, and gives how it ended.
     pub async fn end(&mut self, limit: Duration) -> Result<ExitStatus, ProcessError> {
         let pid = self.pid();
-        let failed = |what, reason: String| ProcessError::System { what, pid, reason };
         // A pid is a positive i32 on Linux.
-        kill(Pid::from_raw(pid as i32), Signal::SIGTERM)
-            .map_err(|error| failed("signal", error.to_string()))?;
-        until("the server's end after SIGTERM", limit, async || {
-            self.child.try_wait().map_err(|error| failed("watch", error.to_string()))
-        })
-        .await
+        kill(Pid::from_raw(pid as i32), Signal::SIGTERM).map_err(|error| ProcessError::System {
+            what: "signal",
+            pid,
+            reason: error.to_string(),
+        })?;
+        self.ended(limit).await
     }
 }
 
@@ -227,9 +275,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_tied_server_ends_with_its_standard_input() {
+        let script = "echo up on http://127.0.0.1:81/; cat; exit 7";
+        let mut server = Server::start_tied("/bin/sh", ["-c", script]).unwrap();
+        server.address("up", WAIT).await.unwrap();
+        assert!(server.child.try_wait().unwrap().is_none());
+        drop(server.child.stdin.take());
+        assert_eq!(server.ended(WAIT).await.unwrap().code(), Some(7));
+    }
+
+    #[tokio::test]
     async fn a_line_of_the_log_can_be_awaited() {
         let server = shell("echo stream owed >&2; exec sleep 30");
         assert_eq!(server.log_line("owed", WAIT).await.unwrap(), "stream owed");
         assert!(server.log_line("never", Duration::from_millis(10)).await.is_err());
+        assert_eq!(server.log_count(&["stream", "owed"]), 1);
+        assert_eq!(server.log_count(&["stream", "never"]), 0);
     }
 }

@@ -43,6 +43,7 @@ impl Identity {
 #[derive(Clone, Debug)]
 pub struct Session {
     address: SocketAddr,
+    path: String,
     identity: Identity,
     id: String,
     /// The revision the server agreed to.
@@ -57,11 +58,21 @@ impl Session {
         Self::open_as(address, Identity::default()).await
     }
 
-    /// Initialises a session: `initialize`, then `notifications/initialized`.
+    /// Initialises a session at `/mcp`: `initialize`, then `notifications/initialized`.
     pub async fn open_as(address: SocketAddr, identity: Identity) -> Result<Self, WireError> {
-        let unset = String::new();
-        let result = Value::Null;
-        let mut session = Self { address, identity, id: unset.clone(), agreed: unset, result };
+        Self::open_at(address, "/mcp", identity).await
+    }
+
+    /// As [`Session::open_as`], at another path.
+    pub async fn open_at(
+        address: SocketAddr,
+        path: &str,
+        identity: Identity,
+    ) -> Result<Self, WireError> {
+        let (unset, result) = (String::new(), Value::Null);
+        let path = path.to_owned();
+        let mut session =
+            Self { address, path, identity, id: unset.clone(), agreed: unset, result };
         let mut connection = Connection::open(address).await?;
         connection.request(&session.post_request(&session.initialize_body())).await?;
         let head = connection.head().await?;
@@ -89,7 +100,8 @@ impl Session {
             "method": "initialize",
             "params": {
                 "protocolVersion": self.identity.revision,
-                "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
+                // No roots: a stock server asks for them whenever it likes, on any stream.
+                "capabilities": {"elicitation": {}, "sampling": {}},
                 "clientInfo": {"name": "rejoin-testkit", "version": "1.0.0"},
             },
         })
@@ -122,7 +134,8 @@ impl Session {
 
     /// A request with the header fields of this session.
     pub fn http(&self, method: &str) -> Request {
-        let mut request = Request::new(method, "/mcp").header("Host", &self.address.to_string());
+        let mut request =
+            Request::new(method, &self.path).header("Host", &self.address.to_string());
         if !self.id.is_empty() {
             request = request.header("Mcp-Session-Id", &self.id);
         }

@@ -146,7 +146,7 @@ async fn a_black_path_acknowledges_nothing_and_says_nothing() -> TestResult {
 #[tokio::test]
 async fn a_forwarder_carries_and_delays_and_cuts() -> TestResult {
     let tiny = Tiny::start().await?;
-    let forward = Forward::start(tiny.address()?).await?;
+    let forward = Forward::start(tiny.address()?)?;
     let mut client = Connection::open(forward.address()).await?;
     let mut peer = tiny.accept().await?;
     client.send(b"ping").await?;
@@ -165,7 +165,7 @@ async fn a_forwarder_carries_and_delays_and_cuts() -> TestResult {
 #[tokio::test]
 async fn a_reset_of_the_client_goes_through_a_forwarder() -> TestResult {
     let tiny = Tiny::start().await?;
-    let forward = Forward::start(tiny.address()?).await?;
+    let forward = Forward::start(tiny.address()?)?;
     let mut client = Connection::open(forward.address()).await?;
     let mut peer = tiny.accept().await?;
     client.send(b"ping").await?;
@@ -178,13 +178,13 @@ async fn a_reset_of_the_client_goes_through_a_forwarder() -> TestResult {
 #[tokio::test]
 async fn a_black_forwarder_acknowledges_nothing_and_says_nothing() -> TestResult {
     let tiny = Tiny::start().await?;
-    let forward = Forward::start(tiny.address()?).await?;
+    let forward = Forward::start(tiny.address()?)?;
     let mut client = Connection::open(forward.address()).await?;
     let mut peer = tiny.accept().await?;
     client.send(b"ping").await?;
     assert_eq!(peer.read().await?, Ok(4));
     peer.give_up_after(SHORT)?;
-    forward.go_black();
+    forward.go_black().await?;
     // The forwarder turns dark in its own task: write until a byte is lost.
     let lost = until("a byte that is lost", WAIT, async || {
         let written = peer.stream.write_all(b"into the dark").await;

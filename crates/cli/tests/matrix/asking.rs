@@ -4,16 +4,17 @@ use rejoin_testkit::call::Call;
 use rejoin_testkit::check;
 use rejoin_testkit::failure::{Failure, TestResult};
 use rejoin_testkit::raw::{Connection, Event};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::{Bench, cut, resume};
+use crate::server::Kind;
+use crate::support::{Bench, cut, refused_for, resume};
 
 fn ask(id: u64) -> Call {
-    Call::new(id, "ask", json!({"question": format!("question {id}?")}))
+    Kind::chosen().ask(id)
 }
 
 fn accept() -> Value {
-    json!({"action": "accept", "content": {"answer": "yes"}})
+    Kind::chosen().yes()
 }
 
 /// The question itself, which must be the next message.
@@ -32,7 +33,7 @@ fn questions(events: &[Event]) -> Result<usize, Failure> {
 }
 
 fn assert_said_yes(response: &Value) {
-    assert_eq!(response["result"]["content"][0]["text"], "yes", "{response}");
+    assert!(Kind::chosen().says_yes(response), "{response}");
 }
 
 #[tokio::test]
@@ -52,7 +53,7 @@ async fn a_question_that_was_read_is_not_asked_again_on_resume() -> TestResult {
     let session = bench.session().await?;
     let mut stream = session.call(&ask(10)).await?;
     let (event, id) = question(&mut stream).await?;
-    cut(&session, stream).await?;
+    cut(&bench, stream).await?;
     let mut resumed = session.get(event.id.as_deref()).await?;
     resumed.event().await?;
     assert_eq!(session.respond(&id, accept()).await?, 202);
@@ -68,7 +69,7 @@ async fn a_lost_question_is_delivered_on_resume_and_after_its_answer_no_more() -
     let mut stream = session.call(&ask(10)).await?;
     let origin = stream.event().await?.id.unwrap_or_default();
     bench.count.wait("ask", 1, rejoin_testkit::deadline::WAIT).await?;
-    cut(&session, stream).await?;
+    cut(&bench, stream).await?;
     let mut resumed = session.get(Some(&origin)).await?;
     let (_, id) = question(&mut resumed).await?;
     assert_eq!(session.respond(&id, accept()).await?, 202);
@@ -86,9 +87,9 @@ async fn an_answer_counts_as_proof_that_the_events_before_it_were_read() -> Test
     let session = bench.session().await?;
     let mut stream = session.call(&ask(10)).await?;
     let (event, id) = question(&mut stream).await?;
-    cut(&session, stream).await?;
+    cut(&bench, stream).await?;
     assert_eq!(session.respond(&id, accept()).await?, 202);
-    let refusal = crate::support::refused_for(&session, &ask(10), "stream_not_drained").await?;
+    let refusal = refused_for(&session, &ask(10), "stream_not_drained").await?;
     assert_eq!(refusal.cursor(), event.id.as_deref());
     let tail = resume(&session, refusal.cursor().unwrap_or_default()).await?;
     assert_said_yes(&check::messages(tail.events())?[0]);

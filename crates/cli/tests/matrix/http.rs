@@ -6,6 +6,7 @@ use rejoin_testkit::raw::{Connection, Request};
 use rejoin_testkit::session::Session;
 use serde_json::json;
 
+use crate::server::needs;
 use crate::support::{Bench, charge, charge_with, drop_after, get, owed, resume_complete};
 
 async fn status(session: &Session, request: Request) -> Result<u16, Failure> {
@@ -142,6 +143,7 @@ async fn a_deleted_session_is_gone_and_its_streams_end_cleanly() -> TestResult {
 
 #[tokio::test]
 async fn the_standalone_stream_carries_notifications_and_holds_nothing() -> TestResult {
+    needs!(Notes);
     let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let notify =
@@ -166,7 +168,7 @@ async fn a_lost_call_survives_a_bad_request_with_its_id() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let bad = session.post_request(&call.message()).header("Content-Type", "text/plain");
     assert_eq!(status(&session, bad).await?, 415);
     resume_complete(&session, &cursor, &call, 6).await?;

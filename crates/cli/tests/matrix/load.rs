@@ -4,48 +4,75 @@ use std::time::{Duration, Instant};
 
 use rejoin_testkit::check::complete;
 use rejoin_testkit::deadline::pause;
-use rejoin_testkit::failure::TestResult;
+use rejoin_testkit::failure::{Failure, TestResult};
+use rejoin_testkit::session::Session;
 
-use crate::support::{Bench, charge_with, get, owed};
+use crate::server::{Kind, needs};
+use crate::support::{Bench, get, owed};
 
-/// Progress events of the stalled call, and the bytes of each message; about 55 MB.
-const EVENTS: u64 = 50_000;
-const EVENT_BYTES: u64 = 1000;
+/// Progress events of the stalled call, in megabytes.
+const FLOOD_MEGABYTES: u64 = 50;
 
-/// Other requests during the stall.
+/// The same for a call before it, so that what memory grows to anyway is there.
+const WARM_UP_MEGABYTES: u64 = 8;
+
+/// Room for all of it in the session's log.
+const LOG_BYTES: &str = "session_log_bytes_max=500000000";
+
+/// Other requests during a flood.
 const REQUESTS: u64 = 200;
 
 const GROWTH_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// How long 99 of 100 of them may take on a machine that has time.
 const P99_MAX: Duration = Duration::from_millis(50);
+
+/// And on a busy machine: so many times what they take while the client reads its flood.
+const STALL_FACTOR: u32 = 3;
+
+/// A measurement on a busy machine is taken again; a server that stalls fails them all.
+const MEASUREMENTS_MAX: u64 = 3;
 
 /// How long memory is watched after the last request.
 const WATCH: Duration = Duration::from_secs(3);
 
-#[tokio::test]
+/// How long 99 of 100 requests with ids from `first` take at most; `highest` grows to the memory
+/// of the gateway meanwhile.
+async fn p99(
+    bench: &Bench,
+    session: &Session,
+    first: u64,
+    highest: &mut u64,
+) -> Result<Duration, Failure> {
+    let mut times = Vec::new();
+    for id in first..first + REQUESTS {
+        let start = Instant::now();
+        let response = session.answer(&get(id)).await?;
+        times.push(start.elapsed());
+        assert!(response.get("result").is_some(), "{response}");
+        *highest = (*highest).max(bench.gateway.resident_bytes()?);
+    }
+    times.sort_unstable();
+    Ok(times[times.len() * 99 / 100])
+}
+
+// The reader of the second flood has a thread of its own, so that it does not delay the requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn j_a_stalled_reader_costs_no_memory_and_delays_nobody() -> TestResult {
-    let bench = Bench::start_alone(&[]).await?;
+    needs!(LargeEvents);
+    let bench = Bench::start_alone(&["--limit", LOG_BYTES]).await?;
     let session = bench.session().await?;
-    let mut warm = charge_with(1, 1, 8000, 0);
-    warm.arguments["event_bytes"] = EVENT_BYTES.into();
-    session.answer(&warm).await?;
+    session.answer(&Kind::chosen().flood(1, 1, WARM_UP_MEGABYTES)).await?;
     for id in 2..50 {
         session.answer(&get(id)).await?;
     }
     let baseline = bench.gateway.resident_bytes()?;
 
-    let mut call = charge_with(1000, 2, EVENTS, 0);
-    call.arguments["event_bytes"] = EVENT_BYTES.into();
+    let call = Kind::chosen().flood(1000, 2, FLOOD_MEGABYTES);
     let mut stalled = session.call(&call).await?;
     stalled.messages(5).await?;
     let mut highest = baseline;
-    let mut times = Vec::new();
-    for id in 2000..2000 + REQUESTS {
-        let start = Instant::now();
-        let response = session.answer(&get(id)).await?;
-        times.push(start.elapsed());
-        assert!(response.get("result").is_some(), "{response}");
-        highest = highest.max(bench.gateway.resident_bytes()?);
-    }
+    let mut disturbed = p99(&bench, &session, 2000, &mut highest).await?;
     let watched = Instant::now();
     while watched.elapsed() < WATCH {
         highest = highest.max(bench.gateway.resident_bytes()?);
@@ -54,11 +81,27 @@ async fn j_a_stalled_reader_costs_no_memory_and_delays_nobody() -> TestResult {
     stalled.clean_rest().await?;
     highest = highest.max(bench.gateway.resident_bytes()?);
     complete(stalled.events(), &owed(&call, 1))?;
-    times.sort_unstable();
-    let p99 = times[times.len() * 99 / 100];
     let growth = highest - baseline;
     assert!(growth <= GROWTH_BYTES_MAX, "grew by {growth} bytes over {baseline}");
-    assert!(p99 <= P99_MAX, "p99 {p99:?}, slowest {:?}", times.last());
-    assert_eq!(bench.charges()?, 2);
+
+    let mut measurements = 1;
+    while disturbed > P99_MAX {
+        let id = 10_000 * measurements;
+        let mut read = session.call(&Kind::chosen().flood(id, 3, FLOOD_MEGABYTES)).await?;
+        let reader = tokio::spawn(async move { read.clean_rest().await });
+        let undisturbed = p99(&bench, &session, id + 1000, &mut 0).await?;
+        reader.await??;
+        if disturbed <= undisturbed * STALL_FACTOR {
+            break;
+        }
+        let account = format!("p99 {disturbed:?}, but {undisturbed:?} beside a reader");
+        assert!(measurements < MEASUREMENTS_MAX, "{account}");
+        measurements += 1;
+        let mut stalled = session.call(&Kind::chosen().flood(id + 1, 4, FLOOD_MEGABYTES)).await?;
+        stalled.messages(5).await?;
+        disturbed = p99(&bench, &session, id + 2000, &mut 0).await?;
+        stalled.clean_rest().await?;
+    }
+    assert_eq!(bench.charges_of(2)?, 1);
     Ok(())
 }

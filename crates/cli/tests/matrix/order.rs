@@ -8,8 +8,10 @@ use rejoin_testkit::failure::{Failure, TestResult};
 use rejoin_testkit::raw::{Connection, OpenOptions, Received, WireError};
 use rejoin_testkit::refusal::Refusal;
 
+use crate::server::Kind;
 use crate::support::{
     Bench, charge, charge_with, cut, drop_after, end_unseen, get, owed, resume, resume_complete,
+    short_charge,
 };
 
 /// Trials of D3.
@@ -30,9 +32,10 @@ async fn take_both(replay: &mut Connection, answer: &mut Connection) -> Result<(
         if items.iter().any(is_answer) {
             return Ok(());
         }
+        // An ended stream is readable for ever.
         tokio::select! {
             _ = answer.readable(WAIT) => {}
-            _ = replay.readable(WAIT) => {}
+            _ = replay.readable(WAIT), if replay.end().is_none() => {}
         }
     }
     let account = format!("answer: {}; replay: {}", answer.account(), replay.account());
@@ -48,7 +51,7 @@ async fn d_a_post_at_once_with_the_resume_is_answered_after_the_replay() -> Test
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     // So that there is something to replay.
     pause(Duration::from_millis(200)).await;
     let other = get(11);
@@ -72,7 +75,7 @@ async fn d2_a_replay_has_no_event_of_another_call() -> TestResult {
     let mut dropped = session.call(&call).await?;
     let mut kept = session.call(&other).await?;
     let cursor = dropped.messages(5).await?;
-    cut(&session, dropped).await?;
+    cut(&bench, dropped).await?;
     resume_complete(&session, &cursor, &call, 6).await?;
     kept.clean_rest().await?;
     complete(kept.events(), &owed(&other, 1))?;
@@ -82,12 +85,15 @@ async fn d2_a_replay_has_no_event_of_another_call() -> TestResult {
 
 #[tokio::test]
 async fn d3_in_fifty_of_fifty_trials_the_replay_is_there_before_a_newer_answer() -> TestResult {
-    // A short settle time, so that the acknowledged replay and not the pause makes the order.
-    let bench = Bench::start(&["--limit", "gate_settle_ms=20"]).await?;
+    // A short settle time, so that the acknowledged replay and not the pause makes the order; and
+    // room for all trials, which take less time than a delivered stream is kept for at least.
+    let room = format!("session_log_bytes_max={}", TRIALS * 10_000_000);
+    let limits = ["--owed-grace", "never", "--limit", "gate_settle_ms=20", "--limit", &room];
+    let bench = Bench::start(&limits).await?;
     let session = bench.session().await?;
     for trial in 1..=TRIALS {
-        let (call, other) = (charge_with(trial, trial, 1500, 0), get(1000 + trial));
-        let cursor = end_unseen(&session, &call, 5).await?;
+        let (call, other) = (Kind::chosen().burst(trial, trial), get(1000 + trial));
+        let cursor = end_unseen(&bench, &session, &call, 5).await?;
         let mut tail = session.get(Some(&cursor)).await?;
         let mut answer = session.call(&other).await?;
         take_both(&mut tail, &mut answer).await?;
@@ -104,7 +110,7 @@ async fn a_held_post_shows_itself_and_is_answered_when_the_debt_is_paid() -> Tes
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge_with(10, 1, 20, 50);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let other = charge_with(11, 2, 3, 10);
     let mut held = session.call(&other).await?;
     held.set_wait(HELD_SHOWS);
@@ -127,7 +133,7 @@ async fn several_held_posts_all_run_once_when_the_debt_is_paid() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let mut held = Vec::new();
     for amount in 2..6 {
         held.push(session.call(&charge_with(10 + amount, amount, 0, 0)).await?);
@@ -150,8 +156,8 @@ async fn several_held_posts_all_run_once_when_the_debt_is_paid() -> TestResult {
 async fn a_hold_that_reaches_its_limit_is_refused_and_never_runs() -> TestResult {
     let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
-    let call = charge_with(10, 1, 20, 10);
-    let cursor = end_unseen(&session, &call, 5).await?;
+    let call = short_charge(10, 1);
+    let cursor = end_unseen(&bench, &session, &call, 5).await?;
     let mut held = session.call(&charge(11, 2)).await?;
     let refusal = Refusal::read(&mut held).await?;
     assert_eq!((refusal.code, &refusal.id), (40901, &11.into()));
@@ -166,10 +172,9 @@ async fn a_hold_that_reaches_its_limit_is_refused_and_never_runs() -> TestResult
 async fn a_hold_behind_a_replay_that_nobody_reads_is_refused_as_such() -> TestResult {
     let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
-    let mut call = charge_with(10, 1, 2000, 0);
-    call.arguments["event_bytes"] = 1000.into();
-    let cursor = end_unseen(&session, &call, 5).await?;
-    let small = OpenOptions { receive_buffer_bytes: Some(64 * 1024) };
+    let call = Kind::chosen().burst(10, 1);
+    let cursor = end_unseen(&bench, &session, &call, 5).await?;
+    let small = OpenOptions { receive_buffer_bytes: Some(Kind::chosen().small_buffer_bytes()) };
     let mut tail = session.send_with(&session.get_request(Some(&cursor)), small).await?;
     tail.head().await?;
     let mut held = session.call(&charge(11, 2)).await?;
@@ -186,11 +191,11 @@ async fn q_a_post_lost_while_held_never_runs_and_its_stream_says_withdrawn() -> 
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let mut held = session.call(&charge(11, 2)).await?;
     let origin = held.event().await?.id.unwrap_or_default();
     held.comment("held").await?;
-    cut(&session, held).await?;
+    cut(&bench, held).await?;
     resume_complete(&session, &cursor, &call, 6).await?;
     assert_withdrawn(&mut resume(&session, &origin).await?)?;
     assert_eq!((bench.charges_of(1)?, bench.charges_of(2)?), (1, 0));
@@ -202,7 +207,7 @@ async fn q_a_held_post_cancelled_by_its_id_never_runs() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let mut held = session.call(&charge(11, 2)).await?;
     held.comment("held").await?;
     assert_eq!(session.cancel(11).await?, 202);

@@ -8,8 +8,8 @@ use rejoin_testkit::failure::TestResult;
 use rejoin_testkit::raw::{Connection, End};
 
 use crate::support::{
-    Bench, answered, charge, charge_with, cut, drop_after, end_unseen, execution, get, is_record,
-    owed, resume, resume_complete,
+    Bench, answered, assert_result, charge, charge_with, cut, drop_after, end_unseen, get,
+    is_record, owed, resume, resume_complete, short_charge,
 };
 
 /// The answers of K that lie unread in the kernel fit in this many bytes.
@@ -41,7 +41,7 @@ async fn c_a_resumed_stream_repeats_the_cursor_replays_the_tail_and_goes_on_live
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge(10, 1);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     pause(Duration::from_millis(200)).await;
     let mut tail = session.get(Some(&cursor)).await?;
     let head = tail.head().await?;
@@ -86,7 +86,7 @@ async fn c_twenty_resumes_during_the_call_lose_nothing() -> TestResult {
     let session = bench.session().await?;
     for trial in 1..=20 {
         let call = charge_with(trial, trial, 60, 5);
-        let cursor = drop_after(&session, &call, 5).await?;
+        let cursor = drop_after(&bench, &session, &call, 5).await?;
         pause(Duration::from_millis(50)).await;
         resume_complete(&session, &cursor, &call, 6).await?;
     }
@@ -114,10 +114,10 @@ async fn c_a_call_cut_three_times_still_completes() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge_with(10, 1, 40, 20);
-    let cursor = drop_after(&session, &call, 5).await?;
+    let cursor = drop_after(&bench, &session, &call, 5).await?;
     let mut second = session.get(Some(&cursor)).await?;
     let cursor = second.messages(5).await?;
-    cut(&session, second).await?;
+    cut(&bench, second).await?;
     let mut third = session.get(Some(&cursor)).await?;
     let cursor = third.messages(5).await?;
     third.cut_fin().await?;
@@ -130,8 +130,8 @@ async fn c_a_call_cut_three_times_still_completes() -> TestResult {
 async fn g_a_resume_after_the_end_gives_the_tail_and_ends() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
-    let call = charge_with(10, 1, 20, 10);
-    let cursor = end_unseen(&session, &call, 5).await?;
+    let call = short_charge(10, 1);
+    let cursor = end_unseen(&bench, &session, &call, 5).await?;
     let tail = resume(&session, &cursor).await?;
     complete(tail.events(), &owed(&call, 6))?;
     assert_repeats(&tail, &cursor);
@@ -143,8 +143,8 @@ async fn g_a_resume_after_the_end_gives_the_tail_and_ends() -> TestResult {
 async fn g_the_final_cursor_is_answered_405_and_an_older_one_replays_again() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
-    let call = charge_with(10, 1, 20, 10);
-    let cursor = end_unseen(&session, &call, 5).await?;
+    let call = short_charge(10, 1);
+    let cursor = end_unseen(&bench, &session, &call, 5).await?;
     let tail = resume(&session, &cursor).await?;
     assert_eq!(session.get(tail.last_id()).await?.head().await?.status, 405);
     resume_complete(&session, &cursor, &call, 6).await?;
@@ -156,7 +156,7 @@ async fn g_a_drained_stream_holds_other_calls_no_more() -> TestResult {
     let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let call = charge_with(10, 1, 5, 10);
-    let cursor = end_unseen(&session, &call, 2).await?;
+    let cursor = end_unseen(&bench, &session, &call, 2).await?;
     resume_complete(&session, &cursor, &call, 3).await?;
     let response = session.answer(&get(11)).await?;
     assert!(response.get("result").is_some(), "{response}");
@@ -205,7 +205,7 @@ async fn k_a_repeat_after_a_reset_with_unread_bytes_gets_the_record() -> TestRes
     stream.cut_rst()?;
     let record = answered(&session, &call.again(11)).await?;
     assert!(is_record(&record), "{record}");
-    assert_eq!(execution(&record), Some(1));
+    assert_result(&record, 11, 1);
     assert_eq!(bench.charges()?, 1);
     Ok(())
 }

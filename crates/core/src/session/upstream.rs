@@ -24,7 +24,10 @@ impl Session {
                     self.move_call(call, Phase::Sent, out);
                 }
             }
-            FromUpstream::NotSent(call) => self.not_sent(call, now_ms, out),
+            FromUpstream::NotSent(call) => {
+                self.not_sent(call, Reason::UpstreamUnavailable, now_ms, out);
+            }
+            FromUpstream::SessionGone(call) => self.session_gone(call, now_ms, out),
             FromUpstream::Lost(call) => self.lose_running_call(call, now_ms, out),
             FromUpstream::Message { call, message } => match message.kind() {
                 Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
@@ -141,7 +144,7 @@ impl Session {
     }
 
     /// Upstream provably never saw the call.
-    fn not_sent(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
+    fn not_sent(&mut self, id: CallId, reason: Reason, now_ms: u64, out: &mut Output) {
         let Some(call) = self.ledger.get(id) else { return };
         match call.phase {
             // Bytes may have left, and still the server can say that it never took the call.
@@ -155,7 +158,7 @@ impl Session {
         }
         let (stream, request_id) = (call.stream, call.request_id.clone());
         let rejection = Rejection {
-            reason: Reason::UpstreamUnavailable,
+            reason,
             request_id,
             hint: None,
             send_again: true,
@@ -175,6 +178,16 @@ impl Session {
             }
             self.forget_json(id);
         }
+    }
+
+    /// A 404 in place of an answer: the call did not run, and the server's state is lost. A call
+    /// that must not run twice is told so, and no other need be (design section 5, "State lost").
+    fn session_gone(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
+        let is_effectful = self.ledger.get(id).is_some_and(|call| call.class == Class::Effectful);
+        let is_told = is_effectful && !self.start.settings.upstream_is_stateless;
+        self.upstream.told_early |= is_told;
+        let reason = if is_told { Reason::StateLost } else { Reason::UpstreamUnavailable };
+        self.not_sent(id, reason, now_ms, out);
     }
 
     /// A stream owes nothing for calls that were freed before a byte of them went upstream.
@@ -333,7 +346,8 @@ impl Session {
     /// The server is gone: what was sent and not answered is unknown, and is never sent again.
     fn upstream_closed(&mut self, now_ms: u64, out: &mut Output) {
         self.upstream.down = true;
-        self.upstream.lost_untold = !self.start.settings.upstream_is_stateless;
+        let is_told = std::mem::take(&mut self.upstream.told_early);
+        self.upstream.lost_untold = !is_told && !self.start.settings.upstream_is_stateless;
         // What the gone server asked is answered by nobody, and is not asked again on a resume.
         for request in self.server_requests.values_mut() {
             request.answered = true;

@@ -267,6 +267,10 @@ impl Link {
                 tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");
                 self.ready.push_back(FromUpstream::Lost(call));
             }
+            Some(Event::NotSent { call, reason: NotSentReason::SessionGone }) => {
+                tracing::debug!(session = %self.tag, %call, "a call met a lost session");
+                self.ready.push_back(FromUpstream::SessionGone(call));
+            }
             Some(Event::NotSent { call, reason }) => {
                 tracing::debug!(session = %self.tag, %call, %reason, "a call was not sent");
                 self.ready.push_back(FromUpstream::NotSent(call));

@@ -1,6 +1,6 @@
-//! The body of a response: chunked, by length, or until the connection closes (RFC 9112 section 6).
+//! A body: chunked, by length, or until the connection closes (RFC 9112 section 6).
 
-use super::head::Head;
+use super::head::{Head, RequestHead};
 
 /// A body that breaks its framing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,12 +45,25 @@ impl Body {
         if matches!(head.status, 204 | 304) {
             return Ok(Self { state: State::Ended { chunked: false } });
         }
-        let encoding = head.header("transfer-encoding").unwrap_or_default();
-        if encoding.eq_ignore_ascii_case("chunked") {
+        let fields = (head.header("transfer-encoding"), head.header("content-length"));
+        Self::framed(fields, State::UntilClose)
+    }
+
+    /// The body that follows `head` as a request: without a length there is none.
+    pub(crate) fn of_request(head: &RequestHead) -> Result<Self, BodyError> {
+        let fields = (head.header("transfer-encoding"), head.header("content-length"));
+        Self::framed(fields, State::Ended { chunked: false })
+    }
+
+    fn framed(
+        (encoding, length): (Option<&str>, Option<&str>),
+        unframed: State,
+    ) -> Result<Self, BodyError> {
+        if encoding.unwrap_or_default().eq_ignore_ascii_case("chunked") {
             return Ok(Self { state: State::Size });
         }
-        let Some(value) = head.header("content-length") else {
-            return Ok(Self { state: State::UntilClose });
+        let Some(value) = length else {
+            return Ok(Self { state: unframed });
         };
         let left = value.parse().map_err(|_| BodyError::Length { value: value.to_owned() })?;
         Ok(Self { state: State::Length { left }.settled() })

@@ -11,10 +11,12 @@ mod reading;
 mod request;
 mod sse;
 
+pub(crate) use body::Body;
 pub use body::BodyError;
 pub use connection::{Connection, End, OpenOptions, Received};
 pub(crate) use cut::drop_packets;
 pub use error::WireError;
+pub(crate) use head::RequestHead;
 pub use head::{Head, HeadError};
 pub use request::Request;
 pub use sse::{Comment, Event, Item, SseError, SseParser};
