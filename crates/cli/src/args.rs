@@ -38,7 +38,7 @@ pub(crate) struct ServeArgs {
     /// Address of the MCP endpoint /mcp; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// Address of /healthz and /metrics
+    /// Address of /healthz, /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     pub(crate) admin: SocketAddr,
     /// Accept this Host header too (default: names of this machine's loopback); repeatable
@@ -118,7 +118,7 @@ pub(crate) enum RejectStatus {
 /// Treatment of repeats by params (design section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnRepeat {
-    /// Hand out the recorded answer once the first call has ended; refuse until then.
+    /// Refuse while the first answer is owed, then hand out the record.
     Collect,
     /// Wait for the first call's end, then hand out its recorded answer.
     Join,

@@ -184,6 +184,10 @@ impl LostAnswer {
     }
 }
 
+/// What a repeat reads whose original was answered a moment ago, after a broken connection.
+const JUST_ANSWERED: &str = "Not run. The same call has just run, and its answer was delivered after \
+     a broken connection. If it is meant to run once more, send it again in some seconds.";
+
 /// One refused request.
 #[derive(Clone, Debug)]
 pub struct Rejection {
@@ -254,10 +258,10 @@ impl Rejection {
     /// What a model or person reads. A call that was held behind *another* call's owed answer is
     /// told that it may come again, not that it already ran.
     pub fn message(&self) -> &'static str {
-        if self.reason == Reason::StreamNotDrained && self.send_again {
-            Reason::ReplayInProgress.message()
-        } else {
-            self.reason.message()
+        match self.reason {
+            Reason::StreamNotDrained if self.send_again => Reason::ReplayInProgress.message(),
+            Reason::RequestInFlight if self.send_again => JUST_ANSWERED,
+            reason => reason.message(),
         }
     }
 }

@@ -351,3 +351,40 @@ fn proof_that_comes_late_does_not_make_a_settled_stream_fresh_again() {
     rig.post(&support::call("2", "a", "{}"));
     assert_eq!(rig.executed().len(), 2, "the ack came with a deliberate new call");
 }
+
+#[test]
+fn a_repeat_just_after_a_resumed_answer_is_told_that_it_arrived_and_when_to_come_again() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&call("1", "a", "{}"));
+    let stream = rig.opened(first).expect("it streams").stream;
+    rig.lose(first, Seq::ORIGIN);
+    let get = rig.get(Some(rig.event_id(stream, 0)));
+    rig.answer(rig.executed()[0]);
+    rig.deliver(get);
+    rig.wire(get, WireEvent::Fin);
+    rig.pass(3_000);
+    let repeat = rig.post(&call("2", "a", "{}"));
+    let rejection = rig.refused(repeat).expect("a late retry may still be on its way").clone();
+    assert_eq!(rejection.reason, Reason::RequestInFlight);
+    assert!(rejection.send_again && rejection.hint.is_none(), "{rejection:?}");
+    assert!(rejection.message().contains("has just run"), "{}", rejection.message());
+    rig.pass(rejection.retry_after_ms);
+    rig.post(&call("3", "a", "{}"));
+    assert_eq!(rig.executed().len(), 2, "at the time it named");
+}
+
+#[test]
+fn a_refusal_points_to_no_answer_that_is_not_this_requests_own() {
+    let mut rig = Rig::plain();
+    rig.post_token(&call("1", "a", r#"{"n":1}"#), "t");
+    let other = rig.post_token(&call("2", "a", r#"{"n":2}"#), "t");
+    assert!(rig.refused(other).expect("the token is another's").hint.is_none());
+
+    let mut rig = Rig::plain();
+    let lost = rig.post(&call("1", "a", "{}"));
+    rig.lose(lost, Seq::ORIGIN);
+    rig.answer(rig.executed()[0]);
+    let repeat = rig.post(&call("2", "a", "{}"));
+    let hint = rig.refused(repeat).expect("owed").hint.clone().expect("resumable");
+    assert_eq!(hint.original_request_id.as_deref(), Some(&b"1"[..]));
+}

@@ -67,7 +67,7 @@ impl Session {
                 }
                 Verdict::Reject(reason) => {
                     self.note_decision(waiter.connection.id, decision, None, out);
-                    let rejection = self.rejected(request, *reason, decision.original, out);
+                    let rejection = self.rejected(request, *reason, decision.original, now_ms, out);
                     self.append(stream, EventKind::Response, last, rejection.body(), out);
                 }
                 other => debug_assert!(false, "{other:?} waits or attaches"),

@@ -5,6 +5,7 @@ use super::waiting::{Headers, Wait, Waiter};
 use crate::effect::{Command, Effect, Note, Output};
 use crate::id::{CallId, ConnectionId, Seq};
 use crate::input::{Post, Request};
+use crate::ledger::{Call, Phase};
 use crate::policy::{Decision, Verdict};
 use crate::rejection::{Hint, Reason, Rejection};
 use crate::stream::{Connection, StreamState};
@@ -144,7 +145,7 @@ impl Session {
         for (request, decision) in waiter.requests.iter().zip(decisions) {
             let Verdict::Reject(reason) = decision.verdict else { continue };
             self.note_decision(waiter.connection.id, decision, None, out);
-            rejections.push(self.rejected(request, reason, decision.original, out));
+            rejections.push(self.rejected(request, reason, decision.original, now_ms, out));
         }
         self.refuse(waiter, rejections, now_ms, out);
     }
@@ -155,6 +156,7 @@ impl Session {
         request: &Request,
         reason: Reason,
         original: Option<CallId>,
+        now_ms: u64,
         out: &mut Output,
     ) -> Rejection {
         if reason == Reason::StateLost {
@@ -163,7 +165,7 @@ impl Session {
         if let Some(call) = original {
             out.effects.push(Effect::Note(Note::RepeatPrevented(call)));
         }
-        self.reject(request, reason, original)
+        self.reject(request, reason, original, now_ms)
     }
 
     /// Builds a refusal; the hint is the original's stream, or the owed one that holds the POST.
@@ -172,6 +174,7 @@ impl Session {
         request: &Request,
         reason: Reason,
         original: Option<CallId>,
+        now_ms: u64,
     ) -> Rejection {
         let call = original.and_then(|id| self.ledger.get(id));
         let held_by = || self.replays.values().map(|replay| replay.stream).next();
@@ -182,29 +185,43 @@ impl Session {
                 .or_else(held_by),
             _ => call.and_then(|call| call.stream),
         };
+        let again_in_ms = call.and_then(|call| self.just_answered(call, reason, now_ms));
         let hint = stream
+            .filter(|_| again_in_ms.is_none() && reason != Reason::DedupTokenReused)
             .and_then(|id| self.streams.get(&id))
             .filter(|stream| !matches!(stream.state, StreamState::Released(_)))
             .map(|stream| self.hint(stream.id, call.map(|call| call.request_id.clone())));
         let send_again =
             matches!(reason, Reason::ReplayInProgress | Reason::StateLost | Reason::Withdrawn)
                 || reason == Reason::UpstreamUnavailable
-                || reason == Reason::StreamNotDrained && call.is_none();
+                || reason == Reason::StreamNotDrained && call.is_none()
+                || again_in_ms.is_some();
         Rejection {
             reason,
             request_id: request_id(request),
             hint,
             send_again,
-            retry_after_ms: self.limits().retry_ms,
+            retry_after_ms: again_in_ms.unwrap_or(self.limits().retry_ms),
             original_ended_ms: call.and_then(|call| call.ended_ms),
         }
+    }
+
+    /// How long a call that was answered after its connection had broken still refuses its repeats
+    /// (row 13): the client has the answer, and a late retry may still be on its way.
+    fn just_answered(&self, call: &Call, reason: Reason, now_ms: u64) -> Option<u64> {
+        let stream = call.stream.and_then(|id| self.streams.get(&id))?;
+        let arrived = matches!(stream.state, StreamState::Presumed | StreamState::Proved);
+        let since_ms = now_ms.saturating_sub(stream.settled_ms?);
+        let limits = self.limits();
+        let fresh_ms = limits.owed_grace_ms.unwrap_or(limits.hold_max_ms);
+        (reason == Reason::RequestInFlight && arrived && call.phase == Phase::Finished)
+            .then(|| fresh_ms.saturating_sub(since_ms).max(1))
     }
 
     fn hint(&self, stream: crate::id::StreamId, original: Option<bytes::Bytes>) -> Hint {
         let stream = &self.streams[&stream];
         let calls = stream.calls.iter().filter_map(|&id| self.ledger.get(id));
         let mut in_flight: Vec<_> = calls
-            .clone()
             .filter(|call| call.phase.may_produce())
             .map(|call| call.request_id.clone())
             .collect();
@@ -214,8 +231,7 @@ impl Session {
             delivered: self.event_id(stream.id, stream.cursors.acked),
             produced: self.event_id(stream.id, stream.cursors.produced),
             in_flight,
-            original_request_id: original
-                .or_else(|| calls.map(|call| call.request_id.clone()).next()),
+            original_request_id: original,
         }
     }
 }

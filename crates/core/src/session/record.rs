@@ -84,8 +84,9 @@ impl Session {
         let Some(id) = decision.original else {
             let record = self.row_answer(request, None);
             let found = record.is_some();
-            let body =
-                record.unwrap_or_else(|| self.reject(request, Reason::OutcomeUnknown, None).body());
+            let body = record.unwrap_or_else(|| {
+                self.reject(request, Reason::OutcomeUnknown, None, now_ms).body()
+            });
             self.append(stream, EventKind::Response, last, body, out);
             return found;
         };
@@ -96,7 +97,7 @@ impl Session {
         let body = payload.and_then(|payload| mark::record(payload, request, ended_ms));
         // Its row may keep the answer longer than the session's log.
         let Some(body) = body.or_else(|| self.row_answer(request, Some(id))) else {
-            let body = self.reject(request, Reason::OutcomeUnknown, Some(id)).body();
+            let body = self.reject(request, Reason::OutcomeUnknown, Some(id), now_ms).body();
             self.append(stream, EventKind::Response, last, body, out);
             return false;
         };

@@ -267,7 +267,8 @@ impl Session {
         reason: impl Fn(usize) -> Reason,
     ) -> Vec<Rejection> {
         let requests = waiter.requests.iter().enumerate();
-        requests.map(|(index, request)| self.reject(request, reason(index), None)).collect()
+        // Without an original no time is looked at.
+        requests.map(|(index, request)| self.reject(request, reason(index), None, 0)).collect()
     }
 
     /// Refuses a POST: as a body if no headers are out, else as the last events of its stream.
