@@ -185,8 +185,8 @@ impl LostAnswer {
 }
 
 /// What a repeat reads whose original was answered a moment ago, after a broken connection.
-const JUST_ANSWERED: &str = "Not run. The same call has just run, and its answer was delivered after \
-     a broken connection. If it is meant to run once more, send it again in some seconds.";
+const JUST_ANSWERED: &str = "Not run. The same call has just run, and its answer was delivered \
+     after a broken connection. If it is meant to run once more, send it again in some seconds.";
 
 /// One refused request.
 #[derive(Clone, Debug)]
