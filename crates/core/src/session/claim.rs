@@ -3,8 +3,8 @@
 use super::Session;
 use super::post::request_id;
 use super::waiting::{Headers, Waiter};
-use crate::effect::{Attach, Command, Effect, EventKind, Note, Output, ToUpstream};
-use crate::id::{CallId, Seq, StreamId};
+use crate::effect::{Command, Effect, EventKind, Note, Output, ToUpstream};
+use crate::id::{CallId, StreamId};
 use crate::input::Request;
 use crate::ledger::{Call, Phase, Settled};
 use crate::message;
@@ -103,21 +103,7 @@ impl Session {
             self.move_stream(stream, StreamState::Live, now_ms, out);
             return stream;
         }
-        let stream = self.open_stream(StreamState::Live, now_ms);
-        self.attach(stream, waiter.connection, now_ms);
-        let prime = self.start.asked.primes().then(|| self.event_id(stream, Seq::ORIGIN));
-        out.effects.push(Effect::Open(Attach {
-            connection: waiter.connection.id,
-            stream,
-            after: Seq::ORIGIN,
-            prime,
-            replay_until: None,
-            skip: Vec::new(),
-            gap: None,
-            last_word: None,
-            held: false,
-        }));
-        stream
+        self.open_answer(waiter, StreamState::Live, now_ms, out)
     }
 
     /// Row 18: into the ledger, then upstream.

@@ -201,7 +201,7 @@ impl Session {
             request_id: request_id(request),
             hint,
             send_again,
-            retry_after_ms: again_in_ms.unwrap_or(self.limits().retry_ms),
+            retry_after_ms: again_in_ms.unwrap_or_else(|| self.limits().retry_ms),
             original_ended_ms: call.and_then(|call| call.ended_ms),
         }
     }

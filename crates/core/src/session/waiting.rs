@@ -191,9 +191,19 @@ impl Session {
         if waiter.headers != Headers::Unsent {
             return;
         }
-        let stream = self.open_stream(StreamState::Held, now_ms);
-        waiter.stream = Some(stream);
+        waiter.stream = Some(self.open_answer(waiter, StreamState::Held, now_ms, out));
         waiter.headers = Headers::Sent;
+    }
+
+    /// Opens the stream that answers a POST on its own connection, from the stream's origin.
+    pub(super) fn open_answer(
+        &mut self,
+        waiter: &Waiter,
+        state: StreamState,
+        now_ms: u64,
+        out: &mut Output,
+    ) -> StreamId {
+        let stream = self.open_stream(state, now_ms);
         self.attach(stream, waiter.connection, now_ms);
         let prime = self.start.asked.primes().then(|| self.event_id(stream, Seq::ORIGIN));
         out.effects.push(Effect::Open(Attach {
@@ -205,8 +215,9 @@ impl Session {
             skip: Vec::new(),
             gap: None,
             last_word: None,
-            held: true,
+            held: state == StreamState::Held,
         }));
+        stream
     }
 
     /// A timer of a waiting POST: headers, the end of a probe, the end of its patience.

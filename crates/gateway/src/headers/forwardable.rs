@@ -30,12 +30,16 @@ const OF_ONE_HOP: [&str; 17] = [
 const OF_REJOIN: [HeaderName; 5] =
     [IDEMPOTENCY_KEY, LAST_EVENT_ID, MCP_PROTOCOL_VERSION, MCP_SESSION_ID, MCP_STREAM_ACK];
 
+/// True if a header is never passed on: it belongs to one connection, or to the conversation with
+/// Rejoin.
+pub(crate) fn is_reserved(name: &HeaderName) -> bool {
+    OF_REJOIN.contains(name) || OF_ONE_HOP.contains(&name.as_str())
+}
+
 /// The headers that an upstream may pass on, should its operator allow them. The others go from
 /// hop to hop, and many of them change with every request.
 pub(crate) fn forwardable(headers: &HeaderMap) -> HeaderMap {
-    let stays =
-        |name: &HeaderName| !OF_REJOIN.contains(name) && !OF_ONE_HOP.contains(&name.as_str());
-    let kept = headers.iter().filter(|&(name, _)| stays(name));
+    let kept = headers.iter().filter(|&(name, _)| !is_reserved(name));
     kept.fold(HeaderMap::new(), |mut all, (name, value)| {
         all.append(name, value.clone());
         all

@@ -11,35 +11,10 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::HttpUpstreamError;
+use crate::headers::is_reserved;
 
 /// Time a command may take to print a credential.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
-
-/// Headers that belong to one connection or one session, or that Rejoin sets itself.
-const RESERVED: [&str; 22] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "idempotency-key",
-    "keep-alive",
-    "last-event-id",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "mcp-stream-ack",
-    "origin",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Whose `Authorization` the server sees.
 #[derive(Clone, Debug)]
@@ -64,7 +39,7 @@ pub(super) fn forwarded(
     auth: &UpstreamAuth,
     mut names: Vec<HeaderName>,
 ) -> Result<Vec<HeaderName>, HttpUpstreamError> {
-    if let Some(name) = names.iter().find(|name| RESERVED.contains(&name.as_str())) {
+    if let Some(name) = names.iter().find(|name| is_reserved(name)) {
         return Err(HttpUpstreamError::ReservedHeader { name: name.clone() });
     }
     names.retain(|name| *name != AUTHORIZATION);
