@@ -16,22 +16,13 @@ const FLOOD_MEGABYTES: u64 = 50;
 /// The same for a call before it, so that what memory grows to anyway is there.
 const WARM_UP_MEGABYTES: u64 = 8;
 
-/// Room for all of it in the session's log.
-const LOG_BYTES: &str = "session_log_bytes_max=500000000";
-
 /// Other requests during a flood.
 const REQUESTS: u64 = 200;
 
 const GROWTH_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How long 99 of 100 of them may take on a machine that has time.
+/// How long 99 of 100 of them may take.
 const P99_MAX: Duration = Duration::from_millis(50);
-
-/// And on a busy machine: so many times what they take while the client reads its flood.
-const STALL_FACTOR: u32 = 3;
-
-/// A measurement on a busy machine is taken again; a server that stalls fails them all.
-const MEASUREMENTS_MAX: u64 = 3;
 
 /// How long memory is watched after the last request.
 const WATCH: Duration = Duration::from_secs(3);
@@ -56,11 +47,10 @@ async fn p99(
     Ok(times[times.len() * 99 / 100])
 }
 
-// The reader of the second flood has a thread of its own, so that it does not delay the requests.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn j_a_stalled_reader_costs_no_memory_and_delays_nobody() -> TestResult {
     needs!(LargeEvents);
-    let bench = Bench::start_alone(&["--limit", LOG_BYTES]).await?;
+    let bench = Bench::start_alone(&[]).await?;
     let session = bench.session().await?;
     session.answer(&Kind::chosen().flood(1, 1, WARM_UP_MEGABYTES)).await?;
     for id in 2..50 {
@@ -72,7 +62,7 @@ async fn j_a_stalled_reader_costs_no_memory_and_delays_nobody() -> TestResult {
     let mut stalled = session.call(&call).await?;
     stalled.messages(5).await?;
     let mut highest = baseline;
-    let mut disturbed = p99(&bench, &session, 2000, &mut highest).await?;
+    let disturbed = p99(&bench, &session, 2000, &mut highest).await?;
     let watched = Instant::now();
     while watched.elapsed() < WATCH {
         highest = highest.max(bench.gateway.resident_bytes()?);
@@ -82,26 +72,10 @@ async fn j_a_stalled_reader_costs_no_memory_and_delays_nobody() -> TestResult {
     highest = highest.max(bench.gateway.resident_bytes()?);
     complete(stalled.events(), &owed(&call, 1))?;
     let growth = highest - baseline;
+    println!("J: resident memory grew by {growth} bytes, p99 {disturbed:?}");
     assert!(growth <= GROWTH_BYTES_MAX, "grew by {growth} bytes over {baseline}");
 
-    let mut measurements = 1;
-    while disturbed > P99_MAX {
-        let id = 10_000 * measurements;
-        let mut read = session.call(&Kind::chosen().flood(id, 3, FLOOD_MEGABYTES)).await?;
-        let reader = tokio::spawn(async move { read.clean_rest().await });
-        let undisturbed = p99(&bench, &session, id + 1000, &mut 0).await?;
-        reader.await??;
-        if disturbed <= undisturbed * STALL_FACTOR {
-            break;
-        }
-        let account = format!("p99 {disturbed:?}, but {undisturbed:?} beside a reader");
-        assert!(measurements < MEASUREMENTS_MAX, "{account}");
-        measurements += 1;
-        let mut stalled = session.call(&Kind::chosen().flood(id + 1, 4, FLOOD_MEGABYTES)).await?;
-        stalled.messages(5).await?;
-        disturbed = p99(&bench, &session, id + 2000, &mut 0).await?;
-        stalled.clean_rest().await?;
-    }
+    assert!(disturbed <= P99_MAX, "p99 {disturbed:?}");
     assert_eq!(bench.charges_of(2)?, 1);
     Ok(())
 }

@@ -7,7 +7,7 @@ use rejoin_testkit::check::{self, complete};
 use rejoin_testkit::deadline::pause;
 use rejoin_testkit::failure::{Failure, TestResult};
 use rejoin_testkit::forward::Forward;
-use rejoin_testkit::raw::{End, Received};
+use rejoin_testkit::raw::{Connection, End, Received};
 use rejoin_testkit::session::{Identity, Session};
 use serde_json::json;
 
@@ -195,5 +195,29 @@ async fn a_client_that_drops_and_resumes_five_times_gets_the_whole_stream() -> T
     stream.clean_rest().await?;
     complete(stream.events(), &owed(&call, 26))?;
     assert_eq!(bench.charges()?, 1);
+    Ok(())
+}
+
+/// A next request on the connection says that the answer before it was read, but not if it was sent
+/// together with the call, before there was an answer.
+#[tokio::test]
+async fn a_pipelined_request_is_no_evidence_that_the_answer_before_it_was_read() -> TestResult {
+    let bench = Bench::start(&[]).await?;
+    let session = bench.session().await?;
+    for trial in 1..=10 {
+        let call = charge_with(trial, trial, 0, 0);
+        let mut bytes = session.post_request(&call.message()).to_bytes();
+        let ping = json!({"jsonrpc": "2.0", "id": "p", "method": "ping"});
+        bytes.extend_from_slice(&session.post_request(&ping).to_bytes());
+        let mut connection = Connection::open(session.address()).await?;
+        connection.send(&bytes).await?;
+        // Both answers have come, and nothing of them is read.
+        connection.unread_contains("\"id\":\"p\"", 64 * 1024).await?;
+        connection.cut_rst()?;
+        let mut repeat = session.call(&call.again(1000 + trial)).await?;
+        repeat.head().await?;
+        repeat.clean_rest().await?;
+        assert_eq!(bench.charges_of(trial)?, 1, "trial {trial}");
+    }
     Ok(())
 }
