@@ -14,7 +14,7 @@ mod write;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -69,6 +69,8 @@ struct Shape {
     result: Option<Span>,
     error: Option<Span>,
     error_code: Option<i64>,
+    /// Computed when it is first asked for: a POST that waits is decided again and again.
+    params_hash: OnceLock<[u8; 32]>,
 }
 
 impl Message {
@@ -175,7 +177,7 @@ impl Message {
     /// written, no top-level `_meta`; absent params are an empty object. Arrays keep their order,
     /// equal keys of one inner object theirs.
     pub fn canonical_params_hash(&self) -> [u8; 32] {
-        canonical::params_hash(self)
+        *self.shape.params_hash.get_or_init(|| canonical::params_hash(self))
     }
 
     fn raw(&self, span: Option<Span>) -> Option<&[u8]> {

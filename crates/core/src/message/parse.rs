@@ -1,5 +1,5 @@
 //! From a body to messages.
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -139,6 +139,7 @@ fn shape(bytes: &[u8], top: &Object, entered: Entered) -> Result<Shape, ParseErr
         result,
         error,
         error_code: error_code(bytes, entered.error.as_ref()),
+        params_hash: OnceLock::new(),
     })
 }
 

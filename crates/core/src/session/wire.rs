@@ -36,15 +36,9 @@ impl Session {
                 self.release_scopes(id, now_ms, out);
             }
             WireEvent::Lost { sent, acknowledged } => {
-                if self.carried_by(connection).is_some() {
-                    self.lose_connection(id, sent, acknowledged, now_ms, out);
-                }
+                self.connection_lost(connection, sent, acknowledged, now_ms, out);
             }
-            WireEvent::Ended { sent } => {
-                if self.carried_by(connection).is_some() {
-                    self.lose_connection(id, sent, false, now_ms, out);
-                }
-            }
+            WireEvent::Ended { sent } => self.connection_lost(connection, sent, false, now_ms, out),
             WireEvent::HeadersAcknowledged
             | WireEvent::ReplayAcknowledged
             | WireEvent::LivenessAcknowledged => {}
@@ -218,6 +212,20 @@ impl Session {
         if attached || stream.connection.is_none() {
             stream.reset_may_come = false;
             self.changed_streams.insert(id);
+        }
+    }
+
+    /// A connection is gone: its stream lost it, unless a newer one has taken the stream over.
+    fn connection_lost(
+        &mut self,
+        connection: ConnectionId,
+        sent: Seq,
+        acknowledged: bool,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        if let Some(stream) = self.carried_by(connection) {
+            self.lose_connection(stream, sent, acknowledged, now_ms, out);
         }
     }
 
