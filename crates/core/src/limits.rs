@@ -87,10 +87,24 @@ pub struct Limits {
     pub forgotten_calls_max: usize,
     /// Connections accepted at the same time.
     pub connections_max: usize,
+    /// Exchanges passed through at the same time: requests without a session, revisions without
+    /// sessions.
+    pub passed_exchanges_max: usize,
+    /// Exchanges of one principal passed through at the same time.
+    pub principal_passed_exchanges_max: usize,
     /// Requests of one batch (revision 2025-03-26).
     pub batch_requests_max: usize,
-    /// Log bytes of one session.
+    /// Log bytes of one session. Beyond it what its clients have goes, an upstream that can wait
+    /// is asked to, and what is still owed is kept up to `session_log_hard_bytes_max`.
     pub session_log_bytes_max: u64,
+    /// Log bytes of one session at which a running call ends with an error: what is owed is never
+    /// dropped below. Calls are admitted only if one more `session_log_bytes_max` is left.
+    pub session_log_hard_bytes_max: u64,
+    /// Longest time an upstream is asked to wait for room in a session's log.
+    pub back_pressure_max_ms: u64,
+    /// What a stream of an upstream brings on one connection before it can be asked to wait: small
+    /// answers pass while a flood waits.
+    pub back_pressure_free_bytes: u64,
     /// Room in the log without which no call is admitted; at most half of what its session may
     /// keep.
     pub claim_room_bytes_min: u64,
@@ -170,8 +184,13 @@ impl Default for Limits {
             session_streams_max: 1_024,
             forgotten_calls_max: 16_384,
             connections_max: 20_000,
+            passed_exchanges_max: 4_096,
+            principal_passed_exchanges_max: 1_024,
             batch_requests_max: 64,
             session_log_bytes_max: 64 * MIB,
+            session_log_hard_bytes_max: 256 * MIB,
+            back_pressure_max_ms: 10_000,
+            back_pressure_free_bytes: MIB,
             claim_room_bytes_min: 64 * 1024,
             principal_log_bytes_max: 1_024 * MIB,
             total_log_bytes_max: 8 * 1_024 * MIB,
@@ -217,12 +236,28 @@ pub enum LimitsError {
         /// The configured grace.
         owed_grace_ms: u64,
     },
+    /// The quota would never be reached.
+    #[error(
+        "session_log_hard_bytes_max ({hard_bytes_max}) must be at least session_log_bytes_max \
+         ({bytes_max}): raise it (4 x is the default), or lower session_log_bytes_max"
+    )]
+    HardLimitTooLow {
+        /// The configured hard limit.
+        hard_bytes_max: u64,
+        /// The configured quota.
+        bytes_max: u64,
+    },
 }
 
 impl Limits {
     /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
     /// (design section 9).
     pub fn check(&self) -> Result<(), LimitsError> {
+        let (bytes_max, hard_bytes_max) =
+            (self.session_log_bytes_max, self.session_log_hard_bytes_max);
+        if hard_bytes_max < bytes_max {
+            return Err(LimitsError::HardLimitTooLow { hard_bytes_max, bytes_max });
+        }
         let Some(owed_grace_ms) = self.owed_grace_ms else { return Ok(()) };
         let (retry_ms, hold_max_ms) = (self.retry_ms, self.hold_max_ms);
         if owed_grace_ms < retry_ms.saturating_mul(4) {

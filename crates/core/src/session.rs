@@ -95,6 +95,8 @@ pub struct Session {
     never_resumes: bool,
     last_activity_ms: u64,
     log_bytes: u64,
+    /// Since when `log_bytes` is beyond the session's quota.
+    over_quota_since_ms: Option<u64>,
     /// What `log_bytes` may grow to before the principal's or the store's quota is used up.
     room_max_bytes: u64,
     undo: Option<Undo>,
@@ -171,6 +173,7 @@ impl Session {
             never_resumes: false,
             last_activity_ms: now_ms,
             log_bytes: 0,
+            over_quota_since_ms: None,
             room_max_bytes: u64::MAX,
             undo: None,
             changed_calls: BTreeSet::new(),
@@ -217,6 +220,7 @@ impl Session {
             Input::Drain { retry_ms } => self.handle_drain(retry_ms, now_ms, out),
             Input::Tick => self.handle_tick(now_ms, out),
         }
+        self.watch_quota(now_ms);
         self.write_rows(out);
         if self.undo.is_none() && !out.batch.dedup.is_empty() {
             let refused = (out.batch.clone(), out.effects.clone());

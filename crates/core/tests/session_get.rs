@@ -100,7 +100,7 @@ fn an_evicted_stream_names_its_gap_and_one_whose_answer_expired_ends_with_an_err
 #[test]
 fn progress_goes_before_responses_when_the_log_is_full() {
     let mut settings = Settings::default();
-    settings.limits.session_log_bytes_max = 800;
+    support::cap_log(&mut settings, 800);
     let mut rig = Rig::new(settings);
     let (post, stream, call) = started(&mut rig, "a");
     for progress in 1..6 {

@@ -105,7 +105,7 @@ fn with_every_stream_still_needed_a_call_is_refused_before_it_runs() {
 #[test]
 fn responses_count_towards_the_quota_and_settled_ones_make_room() {
     let mut settings = Settings::default();
-    settings.limits.session_log_bytes_max = 3_000;
+    support::cap_log(&mut settings, 3_000);
     let mut rig = Rig::new(settings);
     let big = "x".repeat(800);
     for round in 0..10 {
@@ -124,7 +124,7 @@ fn responses_count_towards_the_quota_and_settled_ones_make_room() {
 #[test]
 fn at_the_hard_limit_a_stream_gets_one_terminal_event_and_its_repeat_does_not_run() {
     let mut settings = Settings::default();
-    settings.limits.session_log_bytes_max = 1_000;
+    support::cap_log(&mut settings, 1_000);
     let mut rig = Rig::new(settings);
     let post = rig.post(&call("1", "a", "{}"));
     let id = rig.executed()[0];
@@ -148,7 +148,7 @@ fn at_the_hard_limit_a_stream_gets_one_terminal_event_and_its_repeat_does_not_ru
 #[test]
 fn an_answer_larger_than_the_whole_log_is_told_as_such() {
     let mut settings = Settings::default();
-    settings.limits.session_log_bytes_max = 1_000;
+    support::cap_log(&mut settings, 1_000);
     let mut rig = Rig::new(settings);
     let post = rig.post(&call("1", "a", "{}"));
     let big = "x".repeat(2_000);

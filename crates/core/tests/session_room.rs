@@ -84,7 +84,7 @@ fn settled_streams_make_room_for_a_call() {
 #[test]
 fn the_sessions_own_quota_keeps_a_reserve_too() {
     let mut settings = Settings::default();
-    settings.limits.session_log_bytes_max = 100_000;
+    support::cap_log(&mut settings, 100_000);
     let mut rig = Rig::new(settings);
     let post = rig.post(&call("1", "a", "{}"));
     answer_of(&mut rig, 1, 60_000);

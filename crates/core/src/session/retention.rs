@@ -12,6 +12,9 @@ use crate::settings::Delivery;
 use crate::stream::{Release, Stream, StreamState};
 use crate::tool::Class;
 
+/// How often room is looked for while a session's log is beyond its quota.
+const QUOTA_INTERVAL_MS: u64 = 500;
+
 /// What something takes in the log of its session, and in rows beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needed {
@@ -162,7 +165,7 @@ impl Session {
         }
         if stream == StreamId::STANDALONE {
             self.evict_events(stream, false, out);
-            return self.fits(needed);
+            return self.fits(self.limits().session_log_hard_bytes_max, needed);
         }
         let calls = self.streams.get(&stream).map(|s| s.calls.clone()).unwrap_or_default();
         for call in calls {
@@ -175,12 +178,52 @@ impl Session {
         false
     }
 
-    /// Makes room by dropping what is settled; false if all that is kept is still needed.
+    /// Makes room by dropping what is settled. What is still needed may stay beyond the quota;
+    /// false at the hard limit.
     pub(super) fn fit_needed(&mut self, needed: Needed, now_ms: u64, out: &mut Output) -> bool {
-        if !self.fits(needed) {
+        let hard_bytes_max = self.limits().session_log_hard_bytes_max;
+        self.fit_below(hard_bytes_max, needed, now_ms, out)
+    }
+
+    fn fit_below(&mut self, bytes_max: u64, needed: Needed, now_ms: u64, out: &mut Output) -> bool {
+        // Beyond the quota it was just looked for, and will be again soon: not for each event.
+        let is_looked_for = self.over_quota_since_ms.is_some();
+        let must_look = !self.fits(bytes_max, needed);
+        if must_look || !is_looked_for && !self.fits_quota(needed) {
             self.evict_settled(needed, now_ms, out);
         }
-        self.fits(needed)
+        if !self.fits(bytes_max, needed) {
+            self.evict_presumed(bytes_max, needed, now_ms, out);
+        }
+        self.fits(bytes_max, needed)
+    }
+
+    /// Notes when the quota was exceeded; from then on room is looked for at intervals.
+    pub(super) fn watch_quota(&mut self, now_ms: u64) {
+        if self.log_bytes <= self.limits().session_log_bytes_max {
+            self.over_quota_since_ms = None;
+        } else if self.over_quota_since_ms.is_none() {
+            self.over_quota_since_ms = Some(now_ms);
+            self.timers.insert((now_ms + QUOTA_INTERVAL_MS, Timer::Quota));
+        }
+    }
+
+    /// What is settled by now goes, down to the quota.
+    pub(super) fn quota_timer(&mut self, now_ms: u64, out: &mut Output) {
+        if self.over_quota_since_ms.is_none() {
+            return;
+        }
+        self.evict_settled(Needed::log(0), now_ms, out);
+        if !self.fits_quota(Needed::log(0)) {
+            self.timers.insert((now_ms + QUOTA_INTERVAL_MS, Timer::Quota));
+        }
+    }
+
+    /// True while its log is beyond the quota and what brings more should wait, if it can: soon
+    /// clients read, and what they read settles (design section 3).
+    pub fn asks_upstream_to_wait(&self, now_ms: u64) -> bool {
+        let max_ms = self.limits().back_pressure_max_ms;
+        self.over_quota_since_ms.is_some_and(|since_ms| now_ms < since_ms + max_ms)
     }
 
     /// The quotas that it shares are nearly used up: what its clients have goes, for others' sake.
@@ -193,10 +236,14 @@ impl Session {
         }
     }
 
-    fn fits(&self, needed: Needed) -> bool {
+    fn fits(&self, bytes_max: u64, needed: Needed) -> bool {
         let log_bytes = self.log_bytes.saturating_add(needed.log);
         let all_bytes = log_bytes.saturating_add(needed.rows);
-        log_bytes <= self.limits().session_log_bytes_max && all_bytes <= self.room_max_bytes
+        log_bytes <= bytes_max && all_bytes <= self.room_max_bytes
+    }
+
+    fn fits_quota(&self, needed: Needed) -> bool {
+        self.fits(self.limits().session_log_bytes_max, needed)
     }
 
     /// Refuses what does not fit before it is admitted: a call without room for what it may say,
@@ -210,12 +257,16 @@ impl Session {
         out: &mut Output,
     ) {
         let limits = self.limits();
-        let reserve = limits.claim_room_bytes_min.min(limits.session_log_bytes_max / 2);
+        // Beyond the quota calls go on, as long as what they say finds as much room once more.
+        let quota = limits.session_log_bytes_max;
+        let claims_bytes_max = limits.session_log_hard_bytes_max.saturating_sub(quota).max(quota);
+        let reserve = limits.claim_room_bytes_min.min(quota / 2);
         let mut records = 0;
         for (index, decision) in decisions.iter_mut().enumerate() {
             match decision.verdict {
                 Verdict::Claim { .. } if !self.is_json(waiter, index, decision) => {
-                    let fits = self.fit_needed(Needed::log(records + reserve), now_ms, out);
+                    let needed = Needed::log(records + reserve);
+                    let fits = self.fit_below(claims_bytes_max, needed, now_ms, out);
                     if !fits {
                         decision.verdict = Verdict::Reject(Reason::UpstreamUnavailable);
                         decision.original = None;
@@ -246,6 +297,20 @@ impl Session {
         calls.filter(has_arrived).map(|stream| stream.id).collect()
     }
 
+    /// Before anything is refused or lost: drops progress of answers that the peers' kernels have.
+    /// Should a reset void one yet, its client still finds the response, behind a gap that is told.
+    fn evict_presumed(&mut self, bytes_max: u64, needed: Needed, now_ms: u64, out: &mut Output) {
+        let calls = self.streams.values().filter(|stream| !stream.is_standalone());
+        let presumed = calls.filter(|stream| is_settled(stream, 0, now_ms));
+        let presumed: Vec<_> = presumed.map(|stream| stream.id).collect();
+        for id in presumed {
+            if self.fits(bytes_max, needed) {
+                return;
+            }
+            self.evict_events(id, false, out);
+        }
+    }
+
     /// Drops events of streams whose clients have their answers, oldest first; then of streams
     /// that were given up. Responses stay.
     fn evict_settled(&mut self, needed: Needed, now_ms: u64, out: &mut Output) {
@@ -262,7 +327,7 @@ impl Session {
         // The standalone stream is never owed: it makes way for every answer that is.
         let standalone = [(StreamId::STANDALONE, false)];
         for (id, responses_too) in progress.chain(responses).chain(standalone) {
-            if self.fits(needed) {
+            if self.fits_quota(needed) {
                 return;
             }
             self.evict_events(id, responses_too, out);

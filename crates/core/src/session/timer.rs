@@ -22,6 +22,8 @@ pub(super) enum Timer {
     Replay(ConnectionId),
     /// A server request is not answered.
     ServerRequest(u64),
+    /// The log is beyond its quota: what is settled by now makes room.
+    Quota,
     /// The session is idle.
     Idle,
     /// Silent calls and expired streams are looked for.
@@ -56,6 +58,7 @@ impl Session {
             Timer::Ended(id) => self.forget_ended(id, now_ms, out),
             Timer::Replay(id) => self.replay_timer(id, now_ms),
             Timer::ServerRequest(number) => self.server_request_timer(number, now_ms, out),
+            Timer::Quota => self.quota_timer(now_ms, out),
             Timer::Idle => self.idle_timer(now_ms, out),
             Timer::Sweep => self.sweep(now_ms, out),
         }

@@ -30,6 +30,12 @@ pub struct Rig {
     next_connection: u64,
 }
 
+/// A session log that keeps nothing beyond its quota.
+pub fn cap_log(settings: &mut Settings, bytes_max: u64) {
+    settings.limits.session_log_bytes_max = bytes_max;
+    settings.limits.session_log_hard_bytes_max = bytes_max;
+}
+
 /// Parses one message.
 pub fn parse(text: &str) -> Message {
     match message::parse(Bytes::copy_from_slice(text.as_bytes()), 64) {
