@@ -304,6 +304,7 @@ impl Driver {
                 Ok(()) => {
                     let carried_out = self.carry_out(output.effects).await;
                     self.look_at_room().await;
+                    self.link.pause(self.session.asks_upstream_to_wait(self.clock.now_ms()));
                     // Whoever waited may have left.
                     done.into_iter().for_each(|done| done.send(()).unwrap_or(()));
                     return carried_out;

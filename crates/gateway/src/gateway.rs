@@ -15,6 +15,7 @@ use crate::config::GatewayConfig;
 use crate::handle::{Clock, ConnectionIds, NoteSink};
 use crate::headers::Allowed;
 use crate::metrics::{CountedStore, Metrics};
+use crate::passthrough::Passing;
 use crate::registry::{Entry, Registry};
 pub use crate::respond::AnswerBody;
 use crate::respond::Manner;
@@ -67,6 +68,7 @@ struct Shared {
     allowed: Allowed,
     registry: Registry,
     body_room: ByteRoom,
+    passing: Passing,
     /// For what anyone can cause who reaches the port.
     refusal_log: Mutex<Throttle>,
     store: Arc<CountedStore>,
@@ -97,6 +99,7 @@ impl Gateway {
             allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
             registry: Registry::new(config.settings.limits.sessions_max),
             body_room: ByteRoom::new(&config.settings.limits),
+            passing: Passing::new(&config.settings.limits),
             refusal_log: Mutex::new(Throttle::new(Instant::now())),
             store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
             notes: Arc::new(Telemetry::new(Arc::clone(&metrics))),
@@ -143,7 +146,9 @@ impl Gateway {
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.shared.stage.send_replace(Stage::Draining);
-        let idle = timeout(Duration::from_millis(limits.drain_ms), self.shared.store.idle());
+        let calls_ended =
+            async { tokio::join!(self.shared.store.idle(), self.shared.passing.idle()) };
+        let idle = timeout(Duration::from_millis(limits.drain_ms), calls_ended);
         if idle.await.is_err() {
             let drain_ms = limits.drain_ms;
             tracing::warn!(drain_ms, "calls still run: they are cancelled");
@@ -209,6 +214,10 @@ impl Gateway {
 
     pub(crate) fn body_room(&self) -> &ByteRoom {
         &self.shared.body_room
+    }
+
+    pub(crate) fn passing(&self) -> &Passing {
+        &self.shared.passing
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {

@@ -13,6 +13,7 @@ mod headers;
 mod initialize;
 pub mod listen;
 mod metrics;
+pub mod passthrough;
 mod post;
 mod principal;
 mod registry;

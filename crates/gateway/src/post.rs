@@ -22,18 +22,16 @@ use crate::gateway::Gateway;
 use crate::handle::{Answer, Delivered, PostRequest};
 use crate::headers::{self, HeaderError};
 use crate::initialize::InitializeError;
+use crate::passthrough::{self, PassError, Passthrough, Target};
 use crate::principal::Principal;
 use crate::registry::Entry;
 use crate::respond::{self, AnswerBody, Ids, Manner};
 use crate::tap::Wire;
 
 pub(crate) use bounds::BoundError;
-pub(crate) use read::BodyError;
+pub(crate) use read::{BodyError, whole};
 pub(crate) use token::DedupError;
 use token::{Holder, Scope, scope_key};
-
-/// Key of the request member by which revisions without sessions are known (spec 3.2).
-const PROTOCOL_VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Why a POST was not given to its session. Nothing of it has had an effect.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +77,9 @@ pub(crate) enum PostError {
     /// The session could not be opened.
     #[error(transparent)]
     Initialize(#[from] InitializeError),
+    /// It was to be passed through.
+    #[error(transparent)]
+    Pass(#[from] PassError),
     /// The token could not be looked up.
     #[error("the dedup token could not be looked up")]
     Store(#[from] TokenError),
@@ -112,13 +113,34 @@ impl Gateway {
         manner: Manner,
         ids: &mut Ids,
     ) -> Result<Response<AnswerBody>, PostError> {
-        headers::check_post(&parts.headers)?;
+        let way = self.passthrough();
+        let form = headers::check_post(&parts.headers);
+        if way.is_none() {
+            form.clone()?;
+        }
         let limits = &self.settings().limits;
-        let body = read::whole(body, &parts.headers, limits, self.body_room()).await?;
-        let incoming =
-            parse(body.clone(), limits.json_depth_max).inspect_err(|_| *ids = Ids::guess(&body))?;
-        *ids = Ids::of(&incoming);
+        let body = whole(body, &parts.headers, limits, self.body_room()).await?;
+        let incoming = parse(body.clone(), limits.json_depth_max);
+        *ids = incoming.as_ref().map_or_else(|_| Ids::guess(&body), Ids::of);
+        if let Some(way) = way
+            && passthrough::is_passed(&parts.headers, incoming.as_ref().ok())
+        {
+            return self.pass_post(way, parts, incoming.ok(), body).await;
+        }
+        form?;
+        let incoming = incoming?;
         bounds::check(&incoming, limits)?;
+        self.guard(parts, incoming, &body, manner).await
+    }
+
+    /// Gives a POST to its session, or opens one.
+    async fn guard(
+        &self,
+        parts: &Parts,
+        incoming: Incoming,
+        body: &Bytes,
+        manner: Manner,
+    ) -> Result<Response<AnswerBody>, PostError> {
         let presented = headers::session_id(&parts.headers)?;
         let principal = Principal::of(&parts.headers);
         let find = |id| self.registry().find(id, &principal).ok_or(PostError::UnknownSession);
@@ -133,7 +155,7 @@ impl Gateway {
         check_era(&parts.headers, &incoming, presented)?;
         let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
         headers::check_revision(&parts.headers, &entry.agreed)?;
-        let post = self.prepare(parts, &entry, incoming, &body).await?;
+        let post = self.prepare(parts, &entry, incoming, body).await?;
         if !entry.handle.present(headers::forwardable(&parts.headers)) && !entry.handle.is_over() {
             return Err(PostError::Overloaded);
         }
@@ -164,6 +186,22 @@ impl Gateway {
                 Err(PostError::UnknownSession)
             }
         }
+    }
+
+    async fn pass_post(
+        &self,
+        way: &dyn Passthrough,
+        parts: &Parts,
+        incoming: Option<Incoming>,
+        body: Bytes,
+    ) -> Result<Response<AnswerBody>, PostError> {
+        let is_call = match &incoming {
+            Some(Incoming::One(message)) => passthrough::is_call(message.method()),
+            _ => true,
+        };
+        // The message shares the body's bytes and its room.
+        drop(incoming);
+        Ok(self.pass(way, parts, body, Target::Endpoint, is_call).await?)
     }
 
     fn taken(&self, entry: &Arc<Entry>, delivered: Delivered) -> Result<(), PostError> {
@@ -286,11 +324,9 @@ fn check_era(
     session: Option<&str>,
 ) -> Result<(), PostError> {
     let Incoming::One(message) = incoming else { return Ok(()) };
-    let inside = message.meta_str(PROTOCOL_VERSION_META).map(Revision::new);
     let claimed = headers::revision(headers)?;
-    let is_stateless = |revision: &Revision| revision.is_stateless();
-    let newer = inside.as_ref().is_some_and(is_stateless)
-        || claimed.as_ref().is_some_and(is_stateless)
+    let newer = passthrough::is_stateless(incoming)
+        || claimed.is_some_and(|revision| revision.is_stateless())
         || session.is_none() && message.method() == Some("server/discover");
     if newer { Err(PostError::Stateless) } else { Ok(()) }
 }

@@ -21,6 +21,7 @@ use crate::headers::{
     HeaderError, LAST_EVENT_ID, MCP_REPLAY_UNTIL, MCP_SESSION_ID, MCP_STREAM_RESUMABLE,
 };
 use crate::initialize::InitializeError;
+use crate::passthrough::PassedBody;
 use crate::post::{BodyError, PostError};
 use crate::upstream::OpenError;
 
@@ -28,7 +29,7 @@ pub(crate) use body::Ids;
 use status::Failure;
 
 /// The body of every answer.
-pub type AnswerBody = Either<Full<Bytes>, StreamBody>;
+pub type AnswerBody = Either<Full<Bytes>, Either<StreamBody, PassedBody>>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -125,7 +126,7 @@ pub(crate) fn stream(
     replay_until: Option<EventId>,
     session: &SessionId,
 ) -> Response<AnswerBody> {
-    let mut response = Response::new(Either::Right(body));
+    let mut response = Response::new(Either::Right(Either::Left(body)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENT_STREAM);
     headers.insert(CACHE_CONTROL, NO_CACHE);
@@ -136,6 +137,11 @@ pub(crate) fn stream(
     }
     name_session(&mut response, session);
     response
+}
+
+/// The server's own answer, as it is.
+pub(crate) fn passed(response: Response<PassedBody>) -> Response<AnswerBody> {
+    response.map(|body| Either::Right(Either::Right(body)))
 }
 
 /// 409 (or 200): every request of the POST was refused.

@@ -1,11 +1,15 @@
 //! One HTTP request: let in or not, then to its method (spec EP-1, SEC-1 to SEC-3).
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS,
+};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 
 use crate::cors;
 use crate::gateway::Gateway;
+use crate::passthrough::{self, Target};
 use crate::respond::{self, AnswerBody};
 use crate::tap::Wire;
 
@@ -17,10 +21,9 @@ impl Gateway {
     /// withdrawn, a call that was admitted goes on.
     pub async fn handle<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<AnswerBody> {
         self.count_connection(request.extensions().get::<Wire>());
-        let path = request.uri().path();
-        if path.strip_suffix('/').unwrap_or(path) != self.path() {
+        let Some(target) = self.target(request.uri().path()) else {
             return respond::no_such_path(self.path());
-        }
+        };
         if let Err(error) = self.allowed().check(request.uri(), request.headers()) {
             if let Some(unlogged) = self.may_log_refusal() {
                 tracing::info!(%error, unlogged, "a request was not let in");
@@ -28,21 +31,66 @@ impl Gateway {
             return respond::not_let_in(&error);
         }
         let origin = cors::origin(request.headers());
-        let mut response = self.answer(request).await;
-        if let Some(origin) = origin {
+        let mut response = self.answer(request, target).await;
+        // A server whose answer is passed through may have said itself who may read it.
+        let is_said = response.headers().contains_key(ACCESS_CONTROL_ALLOW_ORIGIN);
+        if let Some(origin) = origin
+            && !is_said
+        {
             cors::expose(&mut response, origin);
         }
         response
     }
 
-    async fn answer<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<AnswerBody> {
+    /// Where a request to this path goes; `None`: nowhere.
+    fn target(&self, path: &str) -> Option<Target> {
+        if path.strip_suffix('/').unwrap_or(path) == self.path() {
+            return Some(Target::Endpoint);
+        }
+        self.passing().announced(path)
+    }
+
+    async fn answer<B: Body<Data = Bytes>>(
+        &self,
+        request: Request<B>,
+        target: Target,
+    ) -> Response<AnswerBody> {
+        let headers = request.headers();
+        if cors::is_preflight(request.method(), headers) {
+            return self.preflight(headers);
+        }
+        if let Some(way) = self.passthrough() {
+            let is_passed = match (&target, request.method()) {
+                (Target::Announced(_), method) => method == Method::POST,
+                (Target::Endpoint, &Method::GET | &Method::DELETE) => {
+                    passthrough::has_no_session(headers)
+                }
+                (Target::Endpoint, _) => false,
+            };
+            if is_passed {
+                return self.pass_unread(way, request, target).await;
+            }
+        }
+        if target != Target::Endpoint {
+            return respond::method_not_allowed();
+        }
         match *request.method() {
             Method::POST => self.post(request).await,
             Method::GET => self.get(&request.into_parts().0).await,
             Method::DELETE => self.delete(&request.into_parts().0).await,
-            _ if cors::is_preflight(request.method(), request.headers()) => cors::preflight(),
             _ => respond::method_not_allowed(),
         }
+    }
+
+    /// What a browser may send. Requests that are passed through may have any header (spec 3.1).
+    fn preflight(&self, headers: &HeaderMap) -> Response<AnswerBody> {
+        let mut response = cors::preflight();
+        if self.passthrough().is_some()
+            && let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS)
+        {
+            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        }
+        response
     }
 
     /// Counts a TCP connection from its first request to its end.

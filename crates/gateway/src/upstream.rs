@@ -29,7 +29,9 @@ use ::http::{HeaderMap, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+
+use crate::passthrough::Passthrough;
 
 #[doc(hidden)]
 pub mod conformance;
@@ -55,6 +57,12 @@ pub trait Upstream: Send + Sync + 'static {
     /// The upstream's name in logs and messages to people. No secret: the base name of a command,
     /// the host of a URL.
     fn name(&self) -> &str;
+
+    /// The way for requests that belong to no session. `None`: there is none, every request needs a
+    /// session.
+    fn passthrough(&self) -> Option<&dyn Passthrough> {
+        None
+    }
 }
 
 /// What a session is opened with.
@@ -82,6 +90,10 @@ pub struct Opened {
     pub commands: mpsc::Sender<Command>,
     /// What happened, in order. Holds `upstream_queue_max` events.
     pub events: mpsc::Receiver<Event>,
+    /// `true` while the session's log is beyond its quota: a stream that brought much already
+    /// (`back_pressure_free_bytes`) is then not read on. `None`: what this upstream says cannot
+    /// wait, and is spilled (design section 3).
+    pub pause: Option<watch::Sender<bool>>,
 }
 
 /// What a session driver asks of an adapter.

@@ -3,6 +3,8 @@
 mod faults;
 #[path = "upstream_http/opening.rs"]
 mod opening;
+#[path = "upstream_http/pause.rs"]
+mod pause;
 #[path = "upstream_http/streams.rs"]
 mod streams;
 #[path = "upstream_http/support.rs"]

@@ -182,13 +182,19 @@ class Handler(BaseHTTPRequestHandler):
                     CHANGED.notify_all()
             self.wfile.write(b"0\r\n\r\n")
         except EOFError:
+            # Before the client can know of the end and follow the stream on another connection:
+            # steps wait until this one has let go.
+            self.let_go(stream, index)
             if started:
                 self.wfile.write(b"0\r\n\r\n")
         finally:
-            with CHANGED:
-                if stream.owner is self:
-                    stream.owner, stream.at = None, index
-                CHANGED.notify_all()
+            self.let_go(stream, index)
+
+    def let_go(self, stream, index):
+        with CHANGED:
+            if stream.owner is self:
+                stream.owner, stream.at = None, index
+            CHANGED.notify_all()
 
     def write_item(self, item):
         if item["kind"] == "event":

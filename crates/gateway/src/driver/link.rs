@@ -14,6 +14,7 @@ use rejoin_core::input::FromUpstream;
 use rejoin_core::limits::Limits;
 use rejoin_core::message::{self, Incoming, Kind};
 use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -59,10 +60,18 @@ enum State {
     Open {
         commands: mpsc::Sender<Command>,
         events: mpsc::Receiver<Event>,
+        pause: Option<watch::Sender<bool>>,
     },
     /// One task; dropping the set ends it, and what it started.
     Opening(JoinSet<Result<Opened, OpenError>>),
     Closed,
+}
+
+impl From<Opened> for State {
+    fn from(opened: Opened) -> Self {
+        let Opened { commands, events, pause, .. } = opened;
+        Self::Open { commands, events, pause }
+    }
 }
 
 impl Link {
@@ -79,7 +88,7 @@ impl Link {
             initialize,
             headers: HeaderMap::new(),
             tag,
-            state: State::Open { commands: opened.commands, events: opened.events },
+            state: opened.into(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             backlog_max: limits.upstream_queue_max,
@@ -117,6 +126,12 @@ impl Link {
         self.flush();
     }
 
+    /// Asks the upstream to bring less, or no longer.
+    pub(super) fn pause(&self, must_wait: bool) {
+        let State::Open { pause: Some(pause), .. } = &self.state else { return };
+        pause.send_if_modified(|paused| std::mem::replace(paused, must_wait) != must_wait);
+    }
+
     /// Takes the newest headers of the client: for what is sent from here on, and for a reopening.
     pub(super) fn present(&mut self, headers: HeaderMap) {
         self.headers.clone_from(&headers);
@@ -139,7 +154,7 @@ impl Link {
                 return event;
             }
             match &mut self.state {
-                State::Open { commands, events } => {
+                State::Open { commands, events, .. } => {
                     let must_flush = !self.backlog.is_empty() && !commands.is_closed();
                     let event = tokio::select! {
                         event = events.recv() => Some(event),
@@ -191,7 +206,7 @@ impl Link {
         self.backlog.clear();
         self.backlog_bytes = 0;
         match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open { commands, events } => {
+            State::Open { commands, events, .. } => {
                 // No room: dropping the sender says the same.
                 let _said = commands.try_send(Command::End).is_ok();
                 Some(events)
@@ -227,13 +242,14 @@ impl Link {
     }
 
     fn opened(&mut self, opened: Opened) {
-        let answer = message::parse(opened.answer, self.json_depth_max);
+        let Opened { answer, commands, events, pause } = opened;
+        let answer = message::parse(answer, self.json_depth_max);
         if !matches!(answer, Ok(Incoming::One(answer)) if answer.kind() == Kind::Response) {
             return self.not_opened("it refused initialize");
         }
         tracing::info!(session = %self.tag, "the server was started again");
         self.opened_at = Instant::now();
-        self.state = State::Open { commands: opened.commands, events: opened.events };
+        self.state = State::Open { commands, events, pause };
         self.ready.push_back(FromUpstream::Reopened);
         self.flush();
     }

@@ -60,7 +60,7 @@ impl AsRef<[u8]> for Counted {
 ///
 /// # Errors
 /// See [`BodyError`].
-pub(super) async fn whole<B: Body<Data = Bytes>>(
+pub(crate) async fn whole<B: Body<Data = Bytes>>(
     body: B,
     headers: &HeaderMap,
     limits: &Limits,

@@ -8,6 +8,7 @@ use crate::delete::DeleteError;
 use crate::get::GetError;
 use crate::headers::HeaderError;
 use crate::initialize::InitializeError;
+use crate::passthrough::{ExchangeError, PassError};
 use crate::post::{BodyError, BoundError, PostError};
 use crate::upstream::OpenError;
 
@@ -79,6 +80,7 @@ pub(super) fn of_post(error: &PostError) -> Failure {
         | PostError::InitializeInBatch => BAD_REQUEST,
         PostError::UnknownSession => UNKNOWN_SESSION,
         PostError::Initialize(error) => of_initialize(error),
+        PostError::Pass(error) => of_pass(error),
         PostError::Store(_) | PostError::Draining | PostError::Overloaded => OVERLOADED,
     }
 }
@@ -106,6 +108,15 @@ fn of_initialize(error: &InitializeError) -> Failure {
         InitializeError::Open(_) | InitializeError::BadAnswer { .. } => {
             refused(StatusCode::BAD_GATEWAY, INTERNAL_ERROR, true)
         }
+    }
+}
+
+fn of_pass(error: &PassError) -> Failure {
+    match error {
+        PassError::Draining | PassError::Seat(_) => OVERLOADED,
+        PassError::Exchange(ExchangeError::Unreachable { .. } | ExchangeError::Lost { .. })
+        | PassError::Exchange(ExchangeError::Credential { .. })
+        | PassError::Stopped { .. } => refused(StatusCode::BAD_GATEWAY, INTERNAL_ERROR, true),
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rejoin_core::id::CallId;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::{Command, Event, NotSentReason, Opened, Upstream};
@@ -81,6 +81,8 @@ pub struct Session {
     pub answer: Value,
     /// The commands. `None` after [`Session::drop_commands`].
     pub commands: Option<mpsc::Sender<Command>>,
+    /// Asks the upstream to wait. `None`: it cannot.
+    pub pause: Option<watch::Sender<bool>>,
     events: mpsc::Receiver<Event>,
     /// The calls that have their outcome, and whether they were sent.
     outcomes: HashMap<CallId, bool>,
@@ -94,10 +96,10 @@ impl Session {
     pub async fn open(upstream: &Arc<dyn Upstream>) -> Self {
         let opened = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into());
         let opened = timeout(WAIT, opened).await.expect("open ends");
-        let Opened { answer, commands, events } = opened.expect("the session opens");
+        let Opened { answer, commands, events, pause, .. } = opened.expect("the session opens");
         let answer = serde_json::from_slice(&answer).expect("the answer is JSON");
         let (outcomes, settled) = (HashMap::new(), HashSet::new());
-        Self { answer, commands: Some(commands), events, outcomes, settled, closed: false }
+        Self { answer, commands: Some(commands), pause, events, outcomes, settled, closed: false }
     }
 
     /// Gives a command. `false`: the session takes none any more.

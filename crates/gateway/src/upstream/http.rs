@@ -20,6 +20,7 @@ pub use self::limits::HttpLimits;
 use self::wire::Wire;
 pub use self::wire::WireError;
 use super::{OpenError, Opened, Opening, Upstream};
+use crate::passthrough::Passthrough;
 use crate::room::ByteRoom;
 
 mod answer;
@@ -33,6 +34,7 @@ mod intake;
 mod limits;
 mod notes;
 mod open;
+mod pass;
 mod pump;
 mod reply;
 mod resume;
@@ -144,5 +146,9 @@ impl Upstream for HttpUpstream {
 
     fn name(&self) -> &str {
         &self.origin.name
+    }
+
+    fn passthrough(&self) -> Option<&dyn Passthrough> {
+        Some(self)
     }
 }

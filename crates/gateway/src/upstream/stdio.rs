@@ -231,7 +231,7 @@ impl Upstream for StdioUpstream {
         };
         tokio::spawn(intake.run());
         tokio::spawn(delivery.run());
-        Ok(Opened { answer, commands, events: received })
+        Ok(Opened { answer, commands, events: received, pause: None })
     }
 
     fn name(&self) -> &str {

@@ -106,7 +106,7 @@ impl Upstream for FakeUpstream {
         self.servers.send(server).await.unwrap();
         let answer = self.answers.lock().unwrap().pop_front();
         let answer = answer.unwrap_or(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#);
-        Ok(Opened { answer: answer.into(), commands, events })
+        Ok(Opened { answer: answer.into(), commands, events, pause: None })
     }
 
     fn name(&self) -> &str {

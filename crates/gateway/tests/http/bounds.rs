@@ -111,7 +111,7 @@ async fn messages_that_are_kept_with_a_session_are_bounded() -> TestResult {
 #[tokio::test]
 async fn a_session_whose_client_never_comes_back_ends_long_before_an_idle_one() -> TestResult {
     let bench = Bench::start_with(Greeting::Agrees, |limits| {
-        limits.session_unused_ms = 300;
+        limits.session_unused_ms = 1_500;
         limits.sessions_max = 2;
     })
     .await?;
@@ -137,22 +137,24 @@ async fn a_server_that_dies_at_once_again_and_again_is_started_ever_more_slowly(
     let session = bench.session().await?;
     let began = Instant::now();
     let mut id = 0;
-    while began.elapsed() < Duration::from_millis(1_600) {
+    let opened = || bench.server.opened.load(Ordering::SeqCst);
+    while began.elapsed() < Duration::from_millis(1_600) || opened() < 3 {
         id += 1;
         let call = Call::new(id, "echo", json!({ "n": id }));
         let answer = session.post(&call.message()).await?.response().await?;
         assert!(answer.get("error").is_some(), "{answer}");
     }
-    // At 0, 0, 100, 300, 700 and 1,500 ms, besides the first.
-    let opened = bench.server.opened.load(Ordering::SeqCst);
-    assert!((3..=8).contains(&opened), "{opened} starts for {id} calls");
+    // At 0, 0, 100, 300, 700, 1,500 ms and so on, besides the first; on a busy machine later.
+    let doublings = (began.elapsed().as_millis() / 100 + 1).ilog2();
+    let (opened, opened_max) = (opened(), doublings as usize + 4);
+    assert!(opened <= opened_max, "{opened} starts for {id} calls in {:?}", began.elapsed());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_request_that_was_held_counts_once() -> TestResult {
     let bench = Bench::start_with(Greeting::Agrees, |limits| {
-        (limits.retry_ms, limits.owed_grace_ms) = (100, Some(600));
+        (limits.retry_ms, limits.owed_grace_ms) = (100, Some(2_500));
     })
     .await?;
     let session = bench.session().await?;

@@ -35,7 +35,7 @@ async fn the_admin_address_tells_health_and_metrics_and_nothing_else() -> TestRe
 
 #[tokio::test]
 async fn a_gateway_that_stops_refuses_new_work_and_ends_streams_and_servers() -> TestResult {
-    let bench = Bench::start_with(Greeting::Agrees, |limits| limits.drain_ms = 1_000).await?;
+    let bench = Bench::start_with(Greeting::Agrees, |limits| limits.drain_ms = 3_000).await?;
     let session = bench.session().await?;
     let mut running = session.call(&Call::new(1, "hang", json!({}))).await?;
     running.messages(1).await?;

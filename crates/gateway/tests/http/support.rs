@@ -147,7 +147,7 @@ impl Upstream for FakeServer {
             let _driver_left = happened.send(closed).await.is_err();
             ended.fetch_add(1, Ordering::SeqCst);
         });
-        Ok(Opened { answer: answer.to_string().into(), commands, events })
+        Ok(Opened { answer: answer.to_string().into(), commands, events, pause: None })
     }
 
     fn name(&self) -> &str {

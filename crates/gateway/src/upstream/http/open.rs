@@ -81,8 +81,9 @@ async fn start(
     }
     let calls = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
     let session = Session::new(Arc::clone(&origin), uri, terms, calls, client);
+    let pause = Some(session.pause.clone());
     Intake::start(Arc::new(session), commanded, events, answer.rest);
-    Opened { answer: answer.message.bytes().clone(), commands, events: received }
+    Opened { answer: answer.message.bytes().clone(), commands, events: received, pause }
 }
 
 /// Ends at the server what it opened in vain.

@@ -58,8 +58,13 @@ impl<'a> Pump<'a> {
     /// bring again what came before.
     pub(super) async fn run(&mut self, mut body: Body, resumed: bool) -> End {
         self.progressed = false;
-        let mut decoder = Decoder::new(self.session.origin.limits.event_bytes_max);
+        let limits = &self.session.origin.limits;
+        let mut decoder = Decoder::new(limits.event_bytes_max);
+        let mut free_bytes = limits.back_pressure_free_bytes;
         loop {
+            if free_bytes == 0 {
+                self.paused().await;
+            }
             let chunk = tokio::select! {
                 chunk = body.frame() => chunk,
                 () = self.left_alone() => return End::LeftAlone,
@@ -70,6 +75,7 @@ impl<'a> Pump<'a> {
                 Some(Err(_)) => return End::Broken,
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
+                    free_bytes = free_bytes.saturating_sub(data.len() as u64);
                     decoder.push(&data);
                 }
             }
@@ -80,6 +86,16 @@ impl<'a> Pump<'a> {
                     Err(_) => self.unusable = Some("it is larger than event_bytes_max"),
                 }
             }
+        }
+    }
+
+    /// Waits while the session's log has no room for a flood, or until nobody waits for the rest.
+    async fn paused(&self) {
+        let mut pause = self.session.pause.subscribe();
+        tokio::select! {
+            // The sender lives as long as the session.
+            _ = pause.wait_for(|pause| !*pause) => {}
+            () = self.left_alone() => {}
         }
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Session {
     pub(super) terms: Terms,
     pub(super) calls: Calls,
     pub(super) gate: watch::Sender<Gate>,
+    /// Streams that brought much already wait.
+    pub(super) pause: watch::Sender<bool>,
     /// A standalone stream is open.
     pub(super) listens: AtomicBool,
     /// Somebody saw the server fail.
@@ -85,6 +87,7 @@ impl Session {
             terms,
             calls,
             gate: watch::Sender::new(Gate::Before),
+            pause: watch::Sender::new(false),
             listens: AtomicBool::new(false),
             suspicion: Notify::new(),
             revival: Notify::new(),

@@ -24,7 +24,7 @@ use super::departure::{Departure, RequestBody};
 use super::target::{Redirect, redirect};
 
 /// Redirects followed for one request.
-const REDIRECTS_MAX: usize = 3;
+pub(super) const REDIRECTS_MAX: usize = 3;
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +106,14 @@ impl Wire {
         Ok(Self { client })
     }
 
+    /// Sends one request and waits for the head of its response, whatever that is.
+    pub(super) async fn send(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Fault> {
+        self.client.request(request).await.map_err(|error| broken(&error))
+    }
+
     /// Sends one request and waits for the head of its response. Follows 307 and 308 to the same
     /// origin, body and all. Returns the response with the URL it came from.
     pub(super) async fn exchange(
@@ -122,7 +130,7 @@ impl Wire {
             *request.method_mut() = method.clone();
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
-            let response = self.client.request(request).await.map_err(|error| broken(&error))?;
+            let response = self.send(request).await?;
             let status = response.status();
             if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok((response, uri));
