@@ -1,8 +1,11 @@
 """The stock peers: what they are, where they are installed, how they are started.
 
 Every version is pinned: package-lock.json for npm, requirements-*.txt for PyPI.
+
+`python3 e2e/peers.py NAME...` installs some of them and runs nothing.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -22,6 +25,8 @@ VENVS = {
     # No client here: the server behind `REJOIN_MATRIX_UPSTREAM=fastmcp` (servers/fastmcp_tools.py).
     "fastmcp": "requirements-fastmcp.txt",
 }
+NPM = "npm"
+ALL = (NPM, *VENVS)
 
 
 class PeersMissing(Exception):
@@ -72,16 +77,18 @@ def rejoin_binary():
     )
 
 
-def install():
-    """Installs whatever is not installed at its pinned version. Raises PeersMissing."""
-    require_node()
+def install(names=ALL):
+    """Installs whatever of these is not installed at its pinned version. Raises PeersMissing."""
     if sys.version_info < PYTHON:
         raise PeersMissing(
             f"Python {PYTHON[0]}.{PYTHON[1]} or newer runs this; found {sys.version.split()[0]}"
         )
-    install_npm()
+    if NPM in names:
+        require_node()
+        install_npm()
     for name, requirements in VENVS.items():
-        install_venv(name, HERE / requirements)
+        if name in names:
+            install_venv(name, HERE / requirements)
 
 
 def require_node():
@@ -129,3 +136,19 @@ def run_once(stamp, lock, commands):
             output = (done.stdout + done.stderr).strip()[-2000:]
             raise PeersMissing(f"`{' '.join(command)}` failed:\n{output}")
     stamp.write_text(wanted)
+
+
+def main():
+    """Installs the named peers; the exit status."""
+    parser = argparse.ArgumentParser(description="Installs pinned peers.")
+    parser.add_argument("names", nargs="+", choices=ALL, metavar="NAME", help=", ".join(ALL))
+    try:
+        install(parser.parse_args().names)
+    except (PeersMissing, subprocess.SubprocessError, OSError) as missing:
+        print(f"The stock peers are not ready: {missing}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

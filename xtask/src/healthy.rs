@@ -9,7 +9,7 @@ use crate::runner::{Runner, print_lines, tail};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the log that are shown when it passed: the table and what explains it.
-const LINES_MAX: usize = 90;
+const LINES_MAX: usize = 170;
 
 /// Builds the release binary and the Rust SDK's client, then runs `e2e/healthy/healthy.py ARGS`.
 pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {

@@ -2,7 +2,10 @@
 
 mod failure;
 mod healthy;
+mod matrix;
 mod metadata;
+#[path = "../../crates/cli/tests/matrix/needs.rs"]
+mod needs;
 mod plan;
 mod process_tree;
 mod runner;
@@ -17,8 +20,11 @@ usage: cargo xtask COMMAND
   tidy            import directions, purity of core, lengths, banned words,
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
-                  release build, end to end
-  test --quick    the same without release build and end to end
+                  the wire matrix over HTTP, release build, end to end
+  test --quick    the same up to cargo-deny: needs no other software
+  matrix [stdio|fastmcp|everything]...
+                  the wire matrix in front of these servers (default: all); the
+                  cases that do not apply to one are named
   e2e [ARGS...]   release build, then e2e/run.py ARGS (default: --all)
   healthy [ARGS...]
                   release build, then e2e/healthy/healthy.py ARGS: stock clients,
@@ -31,6 +37,7 @@ fn main() -> ExitCode {
         ["tidy"] => plan::tidy(),
         ["test"] => plan::test(plan::Depth::Full),
         ["test", "--quick"] => plan::test(plan::Depth::Quick),
+        ["matrix", names @ ..] => plan::matrix(names),
         ["e2e"] => plan::e2e(&["--all"]),
         ["e2e", rest @ ..] => plan::e2e(rest),
         ["healthy", rest @ ..] => healthy::run(rest),

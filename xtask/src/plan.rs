@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::metadata::{cargo, workspace_root};
-use crate::runner::{Runner, print_lines, tail};
+use crate::needs::Kind;
+use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
-use crate::{metadata, tidy};
+use crate::{matrix, metadata, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the end-to-end log that are shown when it passed.
@@ -44,11 +45,14 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
     runner.command("test", tests, 40 * MINUTE, note_tests)?;
     deny(&mut runner)?;
     if depth == Depth::Full {
+        // Over stdio the matrix was among the tests.
+        matrix::steps(&mut runner, &[Kind::Fastmcp, Kind::Everything])?;
         build_and_e2e(&mut runner, &["--all"])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
-        println!("not done by --quick: release build, end to end (cargo xtask e2e)");
+        println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
+        println!("release build, end to end (cargo xtask e2e)");
     }
     Ok(())
 }
@@ -57,6 +61,20 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
 pub(crate) fn e2e(args: &[&str]) -> Result<(), Failure> {
     let mut runner = runner()?;
     build_and_e2e(&mut runner, args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// `cargo xtask matrix`, over all servers if none is named.
+pub(crate) fn matrix(names: &[&str]) -> Result<(), Failure> {
+    let named = names.iter().map(|name| {
+        let known = Kind::ALL.map(Kind::name).join(", ");
+        Kind::named(name)
+            .ok_or_else(|| Failure::new(format!("no server is called {name:?}: there are {known}")))
+    });
+    let named = named.collect::<Result<Vec<_>, _>>()?;
+    let mut runner = runner()?;
+    matrix::steps(&mut runner, if named.is_empty() { &Kind::ALL } else { &named })?;
     runner.print_summary();
     Ok(())
 }
@@ -78,9 +96,7 @@ fn run_cargo(
 
 /// A run in which no test ran is a failure: a filter or a broken manifest must not look green.
 fn note_tests(log: &Path) -> Result<String, Failure> {
-    let text = std::fs::read(log)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", log.display())))?;
-    let count = TestCount::from_log(&String::from_utf8_lossy(&text));
+    let count = TestCount::from_log(&read_log(log)?);
     if count.passed == 0 {
         return Err(Failure::new("no test ran"));
     }

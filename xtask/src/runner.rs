@@ -52,15 +52,38 @@ impl Runner {
     pub(crate) fn command(
         &mut self,
         name: &str,
+        command: Command,
+        time_max: Duration,
+        note: impl FnOnce(&Path) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        self.step(name, command, time_max, End::into_result, note)
+    }
+
+    /// As [`Runner::command`], for a command that must fail; `note` tells from its log whether it
+    /// failed as it should.
+    pub(crate) fn failing_command(
+        &mut self,
+        name: &str,
+        command: Command,
+        time_max: Duration,
+        note: impl FnOnce(&Path) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        self.step(name, command, time_max, End::into_failure, note)
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
         mut command: Command,
         time_max: Duration,
+        judge: impl FnOnce(End) -> Result<(), String>,
         note: impl FnOnce(&Path) -> Result<String, Failure>,
     ) -> Result<(), Failure> {
         let started = start(name);
         let log = self.log_dir.join(format!("{name}.log"));
         let outcome = run(&mut command, &log, time_max, LOG_BYTES_MAX)
             .map_err(|error| format!("cannot run {:?}: {error}", command.get_program()))
-            .and_then(|end| end.into_result())
+            .and_then(judge)
             .and_then(|()| note(&log).map_err(|failure| failure.to_string()));
         match outcome {
             Ok(note) => self.finish(name, started, note),
@@ -78,7 +101,7 @@ impl Runner {
         let total: Duration = self.finished.iter().map(|(_, time, _)| *time).sum();
         println!("\nall {} steps passed in {:.1} s", self.finished.len(), total.as_secs_f64());
         for (name, time, note) in &self.finished {
-            println!("  {name:<8} {:>7.1} s  {note}", time.as_secs_f64());
+            println!("  {name:<27} {:>7.1} s  {note}", time.as_secs_f64());
         }
     }
 
@@ -115,6 +138,14 @@ impl End {
             Self::Exited(status) => Err(format!("{status}")),
             Self::OutOfTime(limit) => Err(format!("stopped, it ran over {} s", limit.as_secs())),
             Self::LogTooLong(limit) => Err(format!("stopped, it wrote over {limit} bytes")),
+        }
+    }
+
+    fn into_failure(self) -> Result<(), String> {
+        match self {
+            Self::Exited(status) if status.success() => Err("it passed, but must fail".to_owned()),
+            Self::Exited(_) => Ok(()),
+            stopped => stopped.into_result(),
         }
     }
 }
@@ -157,6 +188,13 @@ fn watch(
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// The whole log of a step.
+pub(crate) fn read_log(log: &Path) -> Result<String, Failure> {
+    let bytes = fs::read(log)
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", log.display())))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The last lines of a log, each cut to a readable length.
@@ -223,6 +261,17 @@ mod tests {
         assert!(failure.contains("exit status: 3"), "{failure}");
         assert!(failure.contains("lint.log"), "{failure}");
         assert_eq!(tail(&scratch.0.join("lint.log"), 5), ["broken"]);
+    }
+
+    #[test]
+    fn a_command_that_must_fail_and_does_not_fails_its_step() {
+        let scratch = Scratch::new("passes");
+        let mut runner = Runner::new(&scratch.0).unwrap();
+        let minute = Duration::from_secs(60);
+        let mut run = |script| runner.failing_command("must-fail", shell(script), minute, read_log);
+        assert!(run("echo no; exit 3").is_ok());
+        let failure = run("exit 0").unwrap_err().to_string();
+        assert!(failure.contains("it passed, but must fail"), "{failure}");
     }
 
     #[test]

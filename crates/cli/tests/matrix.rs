@@ -6,6 +6,10 @@
 //! gateway. Only the raw client of `rejoin-testkit` speaks here: no code of the product is shared
 //! with these tests.
 
+#[path = "matrix/direct.rs"]
+mod direct;
+#[path = "matrix/needs.rs"]
+mod needs;
 #[path = "matrix/server.rs"]
 mod server;
 #[path = "matrix/support.rs"]

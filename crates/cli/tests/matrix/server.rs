@@ -2,9 +2,8 @@
 //! the environment variable `REJOIN_MATRIX_UPSTREAM`: `stdio`, `fastmcp` or `everything`.
 //!
 //! What the cases ask of a server in general terms is put into its own words here: the names and
-//! arguments of its tools, how its executions are counted, and what it cannot do.
+//! arguments of its tools, and how its executions are counted. What it cannot do is in `needs.rs`.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -18,9 +17,9 @@ use rejoin_testkit::process::Server;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::needs::{CASES, VARIABLE};
+pub(crate) use crate::needs::{Kind, Need};
 use crate::support::rejoin;
-
-const VARIABLE: &str = "REJOIN_MATRIX_UPSTREAM";
 
 /// Tools of server-everything, and the tool of the built-in server each of them stands for.
 const EVERYTHING_NAMES: [(&str, &str); 3] = [(LONG, "charge"), (ECHO, "get"), (ELICIT, "ask")];
@@ -36,34 +35,6 @@ const SECONDS_PER_AMOUNT: f64 = 1e-6;
 /// itself when this process ends.
 static SHARED: OnceCell<(Server, SocketAddr)> = OnceCell::const_new();
 
-/// Which server stands behind the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// `rejoin tool-server`, one process per session.
-    Stdio,
-    /// FastMCP with the same tools, over Streamable HTTP.
-    Fastmcp,
-    /// server-everything over its own Streamable HTTP.
-    Everything,
-}
-
-/// What a case needs and not every server has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// A call that was cancelled and answers all the same.
-    LateAnswer,
-    /// Notifications that belong to no call, when the test wants them.
-    Notes,
-    /// Progress events of many bytes.
-    LargeEvents,
-    /// A process for each session.
-    OwnProcess,
-    /// 404 for a session the server does not know any more.
-    NotFound,
-    /// An address of its own.
-    Address,
-}
-
 /// What a call asked for in the built-in server's words means in the words of the chosen one.
 impl Kind {
     /// The server this run is about.
@@ -71,26 +42,10 @@ impl Kind {
     /// # Panics
     /// If the variable names none.
     pub(crate) fn chosen() -> Self {
-        match std::env::var(VARIABLE).as_deref() {
-            Err(_) | Ok("" | "stdio") => Self::Stdio,
-            Ok("fastmcp") => Self::Fastmcp,
-            Ok("everything") => Self::Everything,
-            Ok(other) => panic!("{VARIABLE} is {other:?}: not stdio, fastmcp or everything"),
-        }
-    }
-
-    /// Why a case that needs `need` does not apply to this server.
-    pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
-        match (self, need) {
-            (Self::Stdio, Need::Address) => Some("it is reached through the gateway only"),
-            (Self::Stdio, _) | (_, Need::Address) => None,
-            (Self::Fastmcp, Need::Notes | Need::LargeEvents | Need::NotFound) => None,
-            (_, Need::LateAnswer) => Some("it never answers a call that was cancelled"),
-            (_, Need::OwnProcess) => Some("one process serves all its sessions, and all lose it"),
-            (_, Need::Notes) => Some("it sends notifications by a timer of 5 s only"),
-            (_, Need::LargeEvents) => Some("its progress events are small and 1 ms apart"),
-            (_, Need::NotFound) => Some("it answers 400 to a session it does not know, not 404"),
-        }
+        let name = std::env::var(VARIABLE).unwrap_or_default();
+        let name = if name.is_empty() { Self::Stdio.name() } else { &name };
+        let names = Self::ALL.map(Self::name).join(", ");
+        Self::named(name).unwrap_or_else(|| panic!("{VARIABLE} is {name:?}: not one of {names}"))
     }
 
     /// A call with a large replay, whose end cannot be handed over before a client reads: all of
@@ -307,22 +262,28 @@ impl Upstream {
     }
 }
 
-/// Says that a case does not apply, past the test runner's capture, so that it stands in every log.
-pub(crate) fn does_not_apply(case: &str, reason: &str) {
-    let case = case.trim_end_matches("::here").trim_end_matches("::{{closure}}");
-    let line = format!("does not apply to {:?}: {case}: {reason}\n", Kind::chosen());
-    // Standard error is gone only when nobody reads the log.
-    let _gone = std::io::stderr().write_all(line.as_bytes()).is_err();
+/// Fails the case at `place`, a function inside it, if the chosen server lacks what it needs, or
+/// if the table of `needs.rs` does not know that it needs it.
+#[track_caller]
+pub(crate) fn require(place: &str, need: Need) -> Result<(), Failure> {
+    let name = place.trim_end_matches("::here").trim_end_matches("::{{closure}}");
+    let name = name.split_once("::").map_or(name, |(_program, name)| name);
+    let case = CASES.iter().find(|case| case.name == name && case.need == need);
+    let Some(case) = case else {
+        let what = format!("{name} needs {need:?}: add that to CASES in matrix/needs.rs");
+        return Err(Failure::new(what));
+    };
+    match case.failure(Kind::chosen()) {
+        Some(message) => Err(Failure::new(message)),
+        None => Ok(()),
+    }
 }
 
-/// Ends the case, and says so, if the chosen server lacks what it needs.
+/// Fails the case if the chosen server lacks what it needs.
 macro_rules! needs {
     ($need:ident) => {
-        if let Some(reason) = $crate::server::Kind::chosen().lacks($crate::server::Need::$need) {
-            fn here() {}
-            $crate::server::does_not_apply(std::any::type_name_of_val(&here), reason);
-            return Ok(());
-        }
+        fn here() {}
+        $crate::server::require(std::any::type_name_of_val(&here), $crate::server::Need::$need)?;
     };
 }
 pub(crate) use needs;
