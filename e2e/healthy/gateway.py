@@ -1,15 +1,15 @@
 """A gateway under test: `rejoin serve` with its server, its log and its metrics."""
 
 import collections
-import json
+import contextlib
 import os
+import queue
 import re
-import signal
-import socket
 import subprocess
 import sys
-import time
+import threading
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -18,40 +18,44 @@ sys.path.insert(0, str(HERE.parent))
 import peers  # noqa: E402
 import run  # noqa: E402
 
-KINDS = ("tools", "everything", "everything-http", "fastmcp-http")
+UPSTREAMS = ("stdio", "http")
+SERVERS = ("tools", "everything")
 METRIC = re.compile(r"^(rejoin_\w+)(?:\{([^}]*)\})? (\S+)$")
+# A server that keeps what it sent for a resume pauses ever longer to collect its own garbage.
+CALLS_A_SERVER = 1_000
+# Every decision and every move of a call, each with its time: judge.py measures with them.
+LOG = "info,rejoin_gateway::telemetry=debug"
 
 
-class Upstream:
-    """A server that speaks HTTP itself, on a port of its own."""
+class HttpServer:
+    """A server that speaks HTTP itself. It serves one script at a time, but many scripts."""
 
-    def __init__(self, kind, count_file):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/mcp"
-        environment = {**os.environ, "PORT": str(port)}
-        command = peers.everything_http() if kind == "everything-http" else [
-            peers.venv_bin("fastmcp", "python"), str(peers.HERE / "servers/fastmcp_tools.py"),
-            "--port", str(port), "--count-file", str(count_file)]
+    def __init__(self, server):
+        self.served = 0
+        self._counts = server == "tools"
+        command = [peers.venv_bin("fastmcp", "python"), "servers/fastmcp_tools.py"] \
+            if self._counts else ["node", "servers/everything.mjs"]
         self._process = subprocess.Popen(
-            command, cwd=peers.HERE, env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + run.START_SECONDS
-        while self._process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.05)
-        self.stop()
-        raise RuntimeError(f"the server {kind} does not listen")
+            [*command, "--end-with-stdin"], cwd=peers.HERE, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        found = None
+        for line in self._process.stdout:
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/mcp", line):
+                break
+        if not found:
+            self.stop()
+            raise RuntimeError(f"the server {server} does not listen")
+        self._root = found[1]
+        # Read to the end: a server whose output nobody takes would stop in a write.
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()
+
+    def url(self, count_file):
+        """Where a gateway finds it, and what then counts its executions."""
+        return f"{self._root}/count{count_file}/mcp" if self._counts else f"{self._root}/mcp"
 
     def stop(self):
-        """Ends the server."""
-        self._process.send_signal(signal.SIGTERM)
+        """Ends the server, if it still runs."""
+        self._process.stdin.close()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -59,30 +63,55 @@ class Upstream:
             self._process.wait()
 
 
+class HttpServers:
+    """Servers that are up: starting one takes longer than a short script."""
+
+    def __init__(self, server):
+        self._server = server
+        self._idle = queue.SimpleQueue()
+        self._all = []
+
+    @contextlib.contextmanager
+    def one(self, calls):
+        """A server that nobody else uses meanwhile, for a script of so many calls."""
+        try:
+            server = self._idle.get_nowait()
+        except queue.Empty:
+            server = HttpServer(self._server)
+            self._all.append(server)
+        yield server
+        # Not after a failure: what that script left behind is no other script's concern.
+        server.served += calls
+        if server.served < CALLS_A_SERVER:
+            self._idle.put(server)
+        else:
+            server.stop()
+
+    def stop(self):
+        """Ends all of them."""
+        for server in self._all:
+            server.stop()
+
+
 class Gateway(run.Front):
     """One gateway for one script of one client."""
 
-    def __init__(self, kind, folder, limits):
-        self._kind, self._limits, self._upstream = kind, limits, None
-        try:
-            super().__init__("tools", folder, False)
-        except BaseException:
-            self._stop_upstream()
-            raise
+    def __init__(self, server, folder, limits, http=None):
+        self._limits, self._http = limits, http
+        super().__init__(server, folder, False)
 
     def _rejoin_command(self):
         binary = peers.rejoin_binary()
-        log = os.environ.get("REJOIN_LOG", "info")
+        log = os.environ.get("REJOIN_LOG", LOG)
         options = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", log]
         for limit in self._limits:
             options += ["--limit", limit]
-        if self._kind == "tools":
+        if self._http is not None:
+            behind = ["--upstream", self._http.url(self.count_file)]
+        elif self.name == "tools":
             behind = ["--", binary, "tool-server", "--count-file", str(self.count_file)]
-        elif self._kind == "everything":
-            behind = ["--", *peers.everything_stdio()]
         else:
-            self._upstream = Upstream(self._kind, self.count_file)
-            behind = ["--upstream", self._upstream.url]
+            behind = ["--", *peers.everything_stdio()]
         return [binary, "serve", *options, *behind]
 
     def metrics(self):
@@ -105,23 +134,12 @@ class Gateway(run.Front):
 
     def ran(self):
         """How often each tool was executed; None if this server does not count."""
-        if self._kind.startswith("everything"):
+        if self.name == "everything":
             return None
         if not self.count_file.exists():
             return {}
         lines = self.count_file.read_text().splitlines()
         return dict(collections.Counter(line.split(" ", 1)[0] for line in lines))
-
-    def stop(self):
-        """Ends the gateway and its server; a complaint when one stays."""
-        complaint = super().stop()
-        self._stop_upstream()
-        return complaint
-
-    def _stop_upstream(self):
-        if self._upstream is not None:
-            self._upstream.stop()
-            self._upstream = None
 
 
 def fields(line):
@@ -129,11 +147,6 @@ def fields(line):
     return {name: value.strip('"') for name, value in re.findall(r'(\w+)=("[^"]*"|\S+)', line)}
 
 
-def describe(values):
-    """The verdicts of `rejoin_posts_total`, as JSON."""
-    shown = {}
-    for (name, labels), value in values.items():
-        if name == "rejoin_posts_total":
-            labels = dict(labels)
-            shown[f"{labels['verdict']} {labels['reason']}".strip()] = int(value)
-    return json.dumps(shown)
+def moment_ms(line):
+    """The time at the start of a log line."""
+    return datetime.fromisoformat(line.split(" ", 1)[0]).timestamp() * 1000

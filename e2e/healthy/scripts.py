@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 SLOW_MS = 300
 CALLS_FULL = 10_000
 CALLS_QUICK = 200
-# Shortened times: an answer that really was lost then holds others for 1 s instead of 8.
-SHORT_GRACE = ("retry_ms=250", "owed_grace_ms=1000", "hold_max_ms=2000")
+# Identical calls in a row between two accidents.
+BURST = 5
+# Shortened times: an answer that really was lost then holds or refuses others for 1 s instead of 8.
+SHORT_GRACE_MS = 1000
+SHORT_GRACE = ("retry_ms=250", f"owed_grace_ms={SHORT_GRACE_MS}", "hold_max_ms=2000")
 SHORT_RESET = ("reset_window_ms=200",)
 
 
@@ -24,6 +27,11 @@ class Script:
     holds_explained: str = None
     # Why a recorded answer is right here, or None: at most one for each reset.
     records_explained: str = None
+    # Why a refusal is right here, or None: of a call collected at most `refused_ms` before, and at
+    # most `refusals_each` for each recorded answer.
+    refusals_explained: str = None
+    refusals_each: int = 0
+    refused_ms: int = 0
     calls: int = field(init=False)
     resets: int = field(init=False)
 
@@ -116,7 +124,7 @@ def other_calls(tools, times=1):
 
 def abort(tools, quick):
     """The host closes its connections while a call runs, comes back, and does other things."""
-    lost = lose("abort", tools.slow(SLOW_MS), 60)
+    lost = lose("abort", tools.slow(2 * SLOW_MS), SLOW_MS)
     once = [lost, *other_calls(tools, 3)]
     sessions, losses = (1, 2) if quick else (10, 4)
     return Script(
@@ -149,26 +157,37 @@ def get_cut(tools, quick):
                   get_cut_seconds=0.25 if quick else 5, get_cuts=2)
 
 
-def resets(sides, wait_ms, calls_each, tools):
-    """Identical calls, then a reset of every idle connection on the way."""
+def resets(sides, wait_ms, tools, *after):
+    """Identical calls, then a reset of every idle connection on the way, then what comes after."""
     steps = []
     for kind in sides:
-        steps += [calls(tools.charge, calls_each), {"do": "pause", "ms": wait_ms},
-                  {"do": "control", "path": f"/reset?kind={kind}"}, {"do": "pause", "ms": 20}]
+        steps += [calls(tools.charge, BURST), {"do": "pause", "ms": wait_ms},
+                  {"do": "control", "path": f"/reset?kind={kind}"}, {"do": "pause", "ms": 20},
+                  *after]
     return steps
 
 
 def idle_reset(tools, quick):
     """Kept connections are reset when they have been idle longer than the reset window."""
-    steps = resets(("client", "gateway", "both"), 300, 5, tools)
+    steps = resets(("client", "gateway", "both"), 300, tools)
     return Script("idle reset", [rounds(1 if quick else 20, *steps)], limits=SHORT_RESET)
 
 
 def early_reset(tools, quick):
-    """Kept connections are reset right after an answer: it may have been lost."""
-    steps = resets(("gateway", "client"), 5, 5, tools)
+    """Kept connections are reset right after an answer: it may have been lost.
+
+    Nobody but the client knows that it was not. What is called next must feel it as little as can
+    be: the same call once more gets the record, then nothing until `owed_grace` is over; every
+    other tool, and every call afterwards, runs.
+    """
+    after = [calls(tools.charge, BURST), *other_calls(tools),
+             {"do": "pause", "ms": SHORT_GRACE_MS + 200}]
+    steps = resets(("gateway", "client"), 5, tools, *after)
     return Script(
-        "reset at once", [rounds(1 if quick else 20, *steps)],
+        "reset at once", [rounds(1 if quick else 10, *steps)], limits=SHORT_GRACE,
         records_explained="row 11: a reset within reset_window says the answer may be lost; "
                           "the next identical call gets its record",
+        refusals_explained="row 13: an identical call less than owed_grace after the record was "
+                           "collected; not run, and told that it may be sent again",
+        refusals_each=BURST - 1, refused_ms=SHORT_GRACE_MS,
     )
