@@ -18,7 +18,10 @@ class Py2(bulk.Bulk):
         self._stack = contextlib.AsyncExitStack()
         self._http = create_mcp_http_client()
         transport = streamable_http_client(self.url, http_client=self._http)
-        self._client = await self._stack.enter_async_context(Client(transport))
+        self._client = await self._stack.enter_async_context(
+            # Left alone, it speaks the revision without sessions to a server that knows it, and
+            # Rejoin has nothing to guard.
+            Client(transport, mode="legacy"))
 
     async def close(self):
         await self._stack.aclose()

@@ -184,7 +184,9 @@ def early_reset(tools, quick):
              {"do": "pause", "ms": SHORT_GRACE_MS + 200}]
     steps = resets(("gateway", "client"), 5, tools, *after)
     return Script(
-        "reset at once", [rounds(1 if quick else 10, *steps)], limits=SHORT_GRACE,
+        "reset at once", [rounds(1 if quick else 10, *steps)],
+        # So that a reset says nothing of what was answered before the pause.
+        limits=(*SHORT_GRACE, f"reset_window_ms={SHORT_GRACE_MS}"),
         records_explained="row 11: a reset within reset_window says the answer may be lost; "
                           "the next identical call gets its record",
         refusals_explained="row 13: an identical call less than owed_grace after the record was "

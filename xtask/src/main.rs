@@ -1,13 +1,14 @@
 //! `cargo xtask`: the checks and the tests of the workspace, the same by hand and in CI.
 
 mod failure;
-mod healthy;
+
 mod matrix;
 mod metadata;
 #[path = "../../crates/cli/tests/matrix/needs.rs"]
 mod needs;
 mod plan;
 mod process_tree;
+mod proofs;
 mod runner;
 mod test_count;
 mod tidy;
@@ -28,7 +29,12 @@ usage: cargo xtask COMMAND
   e2e [ARGS...]   release build, then e2e/run.py ARGS (default: --all)
   healthy [ARGS...]
                   release build, then e2e/healthy/healthy.py ARGS: stock clients,
-                  10,000 calls each (--quick: 200), none refused, none held";
+                  10,000 calls each (--quick: 200), none refused, none held
+  isolation [ARGS...]
+                  release build, then e2e/proofs/isolation.py: what a second
+                  principal is answered, and after how long, with another's ids
+  soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
+                  nobody deletes; memory, children and open files stay flat";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
@@ -40,7 +46,8 @@ fn main() -> ExitCode {
         ["matrix", names @ ..] => plan::matrix(names),
         ["e2e"] => plan::e2e(&["--all"]),
         ["e2e", rest @ ..] => plan::e2e(rest),
-        ["healthy", rest @ ..] => healthy::run(rest),
+        ["healthy", rest @ ..] => proofs::healthy(rest),
+        [name @ ("isolation" | "soak"), rest @ ..] => proofs::prove(name, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
