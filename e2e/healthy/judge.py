@@ -130,7 +130,9 @@ class Verdict:
         if seen == wanted:
             return
         self.faults.append(f"the client saw {dict(self.outcomes)}, wanted {wanted}")
-        odd = [line for line in self._calls if line["outcome"] in ("failed", "refused", "early")]
+        kinds = ("failed", "early") if self.script.refusals_explained else (
+            "failed", "early", "refused")
+        odd = [line for line in self._calls if line["outcome"] in kinds]
         self.faults += [f"{line['tool']}: {line['outcome']}: {str(line['detail'])[:300]}"
                         for line in odd[:LINES_SHOWN]]
 
