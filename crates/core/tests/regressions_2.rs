@@ -119,7 +119,7 @@ fn w3b_a_repeat_that_waited_for_a_twin_is_refused_once_the_twin_is_resumed() {
     let repeat = rig.post(&charge("2"));
     let id = rig.event_id(stream(&rig, first), 0);
     let get = rig.get(Some(id));
-    assert_eq!(reason(&rig, repeat), Some(Reason::RequestInFlight));
+    assert!(answer(&rig, repeat).is_some_and(|text| text.contains("40902")));
     rig.answer(running);
     rig.deliver(get);
     rig.pass(10_000);
@@ -160,7 +160,32 @@ fn w4b_a_twin_that_is_resumed_while_the_others_are_asked_refuses() {
     rig.get(Some(id));
     rig.wire(b, WireEvent::LivenessAcknowledged);
     assert_eq!(rig.executed().len(), 2);
-    assert_eq!(reason(&rig, retry), Some(Reason::RequestInFlight));
+    assert!(answer(&rig, retry).is_some_and(|text| text.contains("40902")));
+}
+
+#[test]
+fn eight_identical_posts_at_once_wait_for_one_round_of_signs_of_life() {
+    let mut rig = Rig::plain();
+    let posts: Vec<_> = (1..=8).map(|id| rig.post(&charge(&id.to_string()))).collect();
+    rig.wire(posts[0], WireEvent::LivenessAcknowledged);
+    for &post in &posts[1..] {
+        rig.wire(post, WireEvent::HeadersAcknowledged);
+    }
+    assert_eq!(rig.executed().len(), 8, "each has proved itself while the others waited");
+}
+
+#[test]
+fn a_proof_from_before_a_post_came_does_not_count_for_it() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&charge("1"));
+    let second = rig.post(&charge("2"));
+    rig.wire(second, WireEvent::HeadersAcknowledged);
+    let third = rig.post(&charge("3"));
+    rig.wire(third, WireEvent::HeadersAcknowledged);
+    rig.wire(first, WireEvent::LivenessAcknowledged);
+    assert_eq!(rig.executed().len(), 2, "the second may have died before the third came");
+    rig.wire(second, WireEvent::LivenessAcknowledged);
+    assert_eq!(rig.executed().len(), 3);
 }
 
 #[test]

@@ -22,9 +22,11 @@ use tokio::time::{Instant, timeout};
 use self::progress::Shared;
 pub use self::socket::{Linger, Tap};
 
-/// First pause between two looks at the acknowledged bytes; doubled up to the longest.
+/// The pause between two looks at the acknowledged bytes is this share of the wait so far.
+const ACK_POLL_SHARE: u32 = 10;
+/// The shortest such pause.
 const ACK_POLL_SHORTEST: Duration = Duration::from_millis(1);
-/// Longest pause between two looks at the acknowledged bytes.
+/// The longest such pause.
 const ACK_POLL_LONGEST: Duration = Duration::from_millis(20);
 
 /// A position in the order of the body frames handed to one TCP connection.
@@ -163,7 +165,7 @@ impl Wire {
     async fn settle(&self, mark: Mark, stall: Option<Duration>) -> Result<(), AckError> {
         let mut events = self.0.subscribe();
         let mut stall = stall.map(StallClock::new);
-        let mut pause = ACK_POLL_SHORTEST;
+        let started = Instant::now();
         loop {
             // The view is older than the count, so a close seen here has its last count there.
             let view = events.borrow_and_update().view(mark.0);
@@ -192,8 +194,10 @@ impl Wire {
                 // Time-out and event are both answered by looking again.
                 let _either = timeout(ACK_POLL_LONGEST, changed).await.is_ok();
             } else {
+                // A kernel delays an acknowledgement for 40 ms: then looks are still frequent.
+                let pause = started.elapsed() / ACK_POLL_SHARE;
+                let pause = pause.clamp(ACK_POLL_SHORTEST, ACK_POLL_LONGEST);
                 let _either = timeout(pause, changed).await.is_ok();
-                pause = (pause * 2).min(ACK_POLL_LONGEST);
             }
         }
     }

@@ -76,6 +76,12 @@ impl Session {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.owes = gated;
         }
+        // Its own connection is asked again by nobody who waited already when it proved itself.
+        for other in self.waiting.values_mut() {
+            if other.proven.contains(&waiter.connection.id) {
+                other.alive.extend(claimed.iter().copied());
+            }
+        }
         let opened = waiter.stream.is_none().then_some(stream);
         self.undo = undo.map(|undo| undo.with(claimed, opened, &out.batch));
     }

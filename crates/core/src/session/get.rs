@@ -109,7 +109,8 @@ impl Session {
             self.close_gate(connection.id, id, produced, now_ms);
         }
         let gap = (after < evicted).then(|| {
-            format!("gap: events up to {} are no longer kept", self.event_id(id, evicted))
+            let id = self.event_id(id, evicted);
+            format!("gap: of the events up to {id} no more than the responses are kept")
         });
         let lost = emptied.then(|| expired(&request_ids)).flatten();
         let primes = !by_post || self.start.asked.primes();

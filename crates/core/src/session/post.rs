@@ -27,6 +27,7 @@ impl Session {
             asked: Default::default(),
             asked_until_ms: None,
             alive: Default::default(),
+            proven: Default::default(),
             loaded: Vec::new(),
         };
         self.judge(waiter, now_ms, out);
@@ -96,7 +97,10 @@ impl Session {
             return self.refuse(waiter, rejections, now_ms, out);
         }
         match &decision.verdict {
-            Verdict::Probe(calls) => self.probe(&mut waiter, calls, now_ms, out),
+            Verdict::Probe(calls) => {
+                self.probe(&mut waiter, calls, now_ms, out);
+                self.open_headers(&mut waiter, now_ms, out);
+            }
             // After this wait its own connection must prove that it lives: both go side by side.
             Verdict::Join(_) | Verdict::WaitForReset => {
                 self.open_headers(&mut waiter, now_ms, out);

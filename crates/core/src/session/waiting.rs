@@ -35,6 +35,8 @@ pub(super) struct Waiter {
     pub(super) asked: BTreeMap<CallId, ConnectionId>,
     pub(super) asked_until_ms: Option<u64>,
     pub(super) alive: BTreeSet<CallId>,
+    /// Other waiting POSTs whose own connections have proved since it came that they live.
+    pub(super) proven: BTreeSet<ConnectionId>,
     /// Recorded answers read from the log: index of the request, original, payload.
     pub(super) loaded: Vec<(usize, CallId, Option<bytes::Bytes>)>,
 }
@@ -142,6 +144,10 @@ impl Session {
         let sent = |waiter: &&mut Waiter| waiter.headers == Headers::Sent;
         let Some(waiter) = self.waiting.get_mut(&connection).filter(sent) else { return };
         waiter.headers = Headers::Acknowledged;
+        for (_, other) in self.waiting.iter_mut().filter(|(id, _)| **id != connection) {
+            other.proven.insert(connection);
+        }
+        let Some(waiter) = self.waiting.get_mut(&connection) else { return };
         if waiter.wait == Wait::Proof {
             // Back to its turn: it is decided afresh, and claimed if nothing changed.
             waiter.wait = Wait::Turn;
