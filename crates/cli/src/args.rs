@@ -1,5 +1,7 @@
 //! The command line (design section 8).
 
+mod place;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
@@ -36,16 +38,26 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// Address of the MCP endpoint /mcp; port 0 takes any free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080",
+        value_parser = place::address
+    )]
     pub(crate) listen: SocketAddr,
     /// Address of /healthz, /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9090",
+        value_parser = place::address
+    )]
     pub(crate) admin: SocketAddr,
     /// Accept this Host header too (default: names of this machine's loopback); repeatable
-    #[arg(long = "allow-host", value_name = "HOST")]
+    #[arg(long = "allow-host", value_name = "HOST", value_parser = place::host)]
     pub(crate) allow_hosts: Vec<String>,
     /// Accept this Origin header too (default: loopback origins); repeatable
-    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = place::origin)]
     pub(crate) allow_origins: Vec<String>,
     /// Let anyone who reaches the port use the tools; needed to listen beyond loopback
     #[arg(long)]

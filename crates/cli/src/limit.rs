@@ -1,4 +1,5 @@
 //! `--limit name=value`: any field of [`Limits`] by its own name, so that no limit needs a flag.
+//! A field of a group has the group's name and a dot before its own.
 
 use std::str::FromStr;
 
@@ -51,9 +52,9 @@ impl FromStr for LimitSetting {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, given) = text.split_once('=').ok_or(LimitSettingError::NoValue)?;
-        let fields = fields_of(&Limits::default());
-        if !fields.contains_key(name) {
-            let (name, valid) = (name.to_owned(), fields.keys().cloned().collect());
+        let mut fields = fields_of(&Limits::default());
+        if field(&mut fields, name).is_none() {
+            let (name, valid) = (name.to_owned(), names(&fields));
             return Err(LimitSettingError::UnknownName { name, valid });
         }
         let value = match given {
@@ -84,9 +85,29 @@ pub(crate) fn apply(limits: &Limits, settings: &[LimitSetting]) -> serde_json::R
 
 fn set(mut fields: Map<String, Value>, settings: &[LimitSetting]) -> serde_json::Result<Limits> {
     for setting in settings {
-        fields.insert(setting.name.clone(), setting.value.clone());
+        if let Some(value) = field(&mut fields, &setting.name) {
+            value.clone_from(&setting.value);
+        }
     }
     serde_json::from_value(Value::Object(fields))
+}
+
+/// The value of a field by its name; a group is none.
+fn field<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Value> {
+    let value = match name.split_once('.') {
+        Some((group, name)) => fields.get_mut(group)?.get_mut(name)?,
+        None => fields.get_mut(name)?,
+    };
+    (!value.is_object()).then_some(value)
+}
+
+/// The name of every field.
+fn names(fields: &Map<String, Value>) -> Vec<String> {
+    let names = fields.iter().flat_map(|(name, value)| match value {
+        Value::Object(group) => group.keys().map(|inner| format!("{name}.{inner}")).collect(),
+        _ => vec![name.clone()],
+    });
+    names.collect()
 }
 
 fn fields_of(limits: &Limits) -> Map<String, Value> {
@@ -112,6 +133,21 @@ mod tests {
         let mut expected = Limits::default();
         expected.hold_max_ms = 20_000;
         assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn a_limit_of_a_group_is_named_with_a_dot() {
+        let limits = applied(&["upstream.connect_max_ms=7", "upstream.events_max=9"]).unwrap();
+        let mut expected = Limits::default();
+        (expected.upstream.connect_max_ms, expected.upstream.events_max) = (7, 9);
+        assert_eq!(limits, expected);
+        let given = "upstream.resume_attempts_max=4294967296";
+        assert_eq!(applied(&[given]), Err(bad("upstream.resume_attempts_max", "4294967296")));
+        for given in ["upstream=1", "upstream.=1", "upstream.none=1", "retry_ms.x=1"] {
+            let refusal = applied(&[given]).unwrap_err();
+            assert!(matches!(refusal, LimitSettingError::UnknownName { .. }), "{given}");
+            assert!(refusal.to_string().contains("upstream.connect_max_ms"), "{refusal}");
+        }
     }
 
     #[test]

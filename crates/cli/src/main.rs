@@ -10,7 +10,8 @@ mod tool_server;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command};
@@ -19,10 +20,12 @@ use crate::args::{Args, Command};
 const EXIT_FAILED: u8 = 1;
 
 fn main() -> ExitCode {
-    match Args::parse().command {
+    let matches = Args::command().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match args.command {
         // The tool server blocks on its pipes in plain threads and needs no runtime.
         Command::ToolServer(args) => report("tool-server", tool_server::run(&args)),
-        Command::Serve(args) => match start_log(&args.log) {
+        Command::Serve(args) => match start_log(&args.log, log_setting(&matches)) {
             Ok(()) => report("serve", serve::run_from(*args)),
             Err(message) => fail("serve", &message),
         },
@@ -30,10 +33,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Where the log filter of `rejoin serve` was set.
+fn log_setting(matches: &ArgMatches) -> &'static str {
+    let source = matches.subcommand().and_then(|(_, serve)| serve.value_source("log"));
+    if source == Some(ValueSource::EnvVariable) { "the variable REJOIN_LOG" } else { "--log" }
+}
+
 /// Logs go to standard error; standard output belongs to the one line with the URL.
-fn start_log(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| format!("--log {filter:?} is not a log filter: {error}"))?;
+fn start_log(filter: &str, setting: &str) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        format!(
+            "{setting}: {filter:?} is not a log filter ({error}); set it to `info`, for example"
+        )
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

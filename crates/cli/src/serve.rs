@@ -59,8 +59,8 @@ pub(crate) enum ServeError {
         /// Its value.
         address: SocketAddr,
     },
-    /// The limits contradict each other.
-    #[error("the limits contradict each other")]
+    /// The limits contradict each other, or one is senseless.
+    #[error("the limits cannot be used")]
     Limits(#[from] LimitsError),
     /// The limits do not fit together as one set.
     #[error("the limits cannot be applied")]

@@ -22,24 +22,40 @@ struct Bench {
     gateway: Server,
     address: SocketAddr,
     upstream: Server,
+    place: SocketAddr,
     count: CountFile,
     _folder: tempfile::TempDir,
 }
 
 impl Bench {
     async fn start() -> Result<Self, Failure> {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(more: &[&str]) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let count = CountFile::at(folder.path().join("count"));
         let server = [SERVER.as_ref(), count.path().as_os_str()];
         let mut upstream = Server::start_tied("python3", server)?;
-        let url = format!("http://{}/mcp?key=secret", upstream.address("serves", WAIT).await?);
+        let place = upstream.address("serves", WAIT).await?;
+        let url = format!("http://{place}/mcp?key=secret");
         let anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let named = ["--upstream", &url, "--upstream-header", "X-Tenant"];
         let log = ["--log", "info,rejoin_gateway::telemetry=debug"];
-        let arguments = [&["serve"][..], &anywhere, &named, &log].concat();
+        let arguments = [&["serve"][..], &anywhere, &named, &log, more].concat();
         let mut gateway = Server::start(env!("CARGO_BIN_EXE_rejoin"), arguments)?;
         let address = gateway.address("listens", WAIT).await?;
-        Ok(Self { gateway, address, upstream, count, _folder: folder })
+        Ok(Self { gateway, address, upstream, place, count, _folder: folder })
+    }
+
+    /// Kills the server and starts it again, as one that answers this to sessions it does not know.
+    async fn restart(&mut self, unknown: &str) -> TestResult {
+        self.upstream.kill()?;
+        let port = self.place.port().to_string();
+        let file = self.count.path().display().to_string();
+        self.upstream = Server::start_tied("python3", [SERVER, &file, &port, unknown])?;
+        self.upstream.address("serves", WAIT).await?;
+        Ok(())
     }
 
     async fn session(&self) -> Result<Session, Failure> {
@@ -197,6 +213,24 @@ async fn a_session_that_the_server_forgot_is_told_once_as_lost_state_and_then_wo
     assert_eq!(answer["result"]["content"][0]["text"], "charged 7");
     assert_eq!(codes.iter().filter(|code| **code == 40907).count(), 1, "{codes:?}");
     assert_eq!(bench.count.runs("charge")?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_meets_a_restarted_server_is_told_that_state_was_lost_and_did_not_run()
+-> TestResult {
+    // Connections are not kept, so that no call is sent into one of the killed server.
+    let mut bench = Bench::start_with(&["--limit", "upstream.pool_idle_max_ms=1"]).await?;
+    for (id, unknown) in [(10, "400"), (20, "404")] {
+        let session = bench.session().await?;
+        session.answer(&charge(id, 2)).await?;
+        bench.restart(unknown).await?;
+        let refused = session.answer(&charge(id + 1, 2)).await?;
+        assert_eq!(refused["error"]["code"], 40907, "{unknown}: {refused}");
+        let answer = session.answer(&charge(id + 2, 2)).await?;
+        assert_eq!(answer["result"]["content"][0]["text"], "charged 7", "{unknown}");
+    }
+    assert_eq!(bench.count.runs("charge")?, 4);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 """A small MCP server over Streamable HTTP. Python 3, no packages.
 
-Argument: a file that gets one line for each execution. It prints its URL, and ends with its
-standard input.
+Arguments: a file that gets one line for each execution; the port, if not any; the status for a
+session that it does not know, if not 404. It prints its URL, and ends with its standard input.
 
 Tools:
   charge   `events` progress events, one each `interval_ms`, then the amount it charged
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         if message.get("method") == "initialize":
             return self.initialize(message)
         if self.headers.get("Mcp-Session-Id") not in SESSIONS:
-            return self.plain(404, "no such session", "text/plain")
+            return self.unknown(message)
         if "id" not in message or "method" not in message:
             return self.plain(202)
         if message["method"] != "tools/call":
@@ -85,6 +85,11 @@ class Handler(BaseHTTPRequestHandler):
         if name == "forget":
             SESSIONS.clear()
         self.result(message, {"content": [{"type": "text", "text": str(tenant)}]})
+
+    def unknown(self, message):
+        error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+        answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+        self.plain(int((sys.argv[3:] or ["404"])[0]), json.dumps(answer))
 
     def initialize(self, message):
         if self.headers.get("Authorization", "Bearer good") != "Bearer good":
@@ -114,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", int((sys.argv[2:] or ["0"])[0])), Handler)
     server.daemon_threads = True
     print(f"serves http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

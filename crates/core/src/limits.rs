@@ -3,7 +3,12 @@
 //! Times are milliseconds, sizes are bytes. [`Limits::check`] refuses a set that contradicts
 //! itself.
 
+mod upstream;
+mod zero;
+
 use serde::{Deserialize, Serialize};
+
+pub use upstream::UpstreamLimits;
 
 /// All limits of a gateway (design section 9). [`Limits::default`] has the documented defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +117,9 @@ pub struct Limits {
     pub principal_log_bytes_max: u64,
     /// Log bytes in all.
     pub total_log_bytes_max: u64,
+    /// Room of the two quotas above that sessions are not told of: it is left for the rows and the
+    /// last events of all. At most an eighth of the smaller quota.
+    pub quota_margin_bytes_max: u64,
     /// Log bytes kept in memory in all; the rest is spilled to a file.
     pub memory_log_bytes_max: u64,
     /// One request body.
@@ -132,6 +140,8 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// Messages waiting to be written to one upstream.
     pub upstream_queue_max: usize,
+    /// The rest of what a session with an upstream may take; set as `upstream.NAME`.
+    pub upstream: UpstreamLimits,
     /// Time a child has to exit after its standard input was closed.
     pub child_eof_grace_ms: u64,
     /// Time a child has to exit after SIGTERM.
@@ -194,6 +204,7 @@ impl Default for Limits {
             claim_room_bytes_min: 64 * 1024,
             principal_log_bytes_max: 1_024 * MIB,
             total_log_bytes_max: 8 * 1_024 * MIB,
+            quota_margin_bytes_max: MIB,
             memory_log_bytes_max: 8 * MIB,
             body_bytes_max: 16 * MIB as usize,
             request_bodies_bytes_max: 256 * MIB as usize,
@@ -203,6 +214,7 @@ impl Default for Limits {
             event_bytes_max: 16 * MIB as usize,
             json_depth_max: 128,
             upstream_queue_max: 1_024,
+            upstream: UpstreamLimits::default(),
             child_eof_grace_ms: 5_000,
             child_term_grace_ms: 5_000,
             drain_ms: 30_000,
@@ -214,6 +226,12 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
+    /// Nothing could be served, or what is served would end at once.
+    #[error("{name} must not be 0: set it to at least 1, or leave it out for its default")]
+    Zero {
+        /// The limit.
+        name: &'static str,
+    },
     /// A client that waits for `retry:` would find its stream already abandoned.
     #[error(
         "owed_grace_ms ({owed_grace_ms}) must be at least 4 x retry_ms ({retry_ms}): \
@@ -251,8 +269,9 @@ pub enum LimitsError {
 
 impl Limits {
     /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
-    /// (design section 9).
+    /// (design section 9). Refuses a zero that would make the gateway useless.
     pub fn check(&self) -> Result<(), LimitsError> {
+        zero::check(self)?;
         let (bytes_max, hard_bytes_max) =
             (self.session_log_bytes_max, self.session_log_hard_bytes_max);
         if hard_bytes_max < bytes_max {

@@ -122,8 +122,8 @@ impl Reason {
                  It is safe to send it again."
             }
             Self::UpstreamUnavailable => {
-                "Not run. The server behind Rejoin could not take the call and never saw it. It \
-                 is safe to send it again."
+                "Not run. The call was not sent: the server behind Rejoin could not take it, or \
+                 Rejoin has no room for its answer. It is safe to send it again."
             }
         }
     }
@@ -148,8 +148,8 @@ impl LostAnswer {
     fn message(self) -> &'static str {
         match self {
             Self::OutcomeUnknown => {
-                "The outcome is unknown. The server stopped while the call ran; it may have \
-                 taken effect. Check before you repeat it."
+                "The outcome is unknown. The server stopped, or said nothing for too long, while \
+                 the call ran; it may have taken effect. Check before you repeat it."
             }
             Self::LogFull => {
                 "The outcome is unknown. The server sent more than the log may keep for this \

@@ -36,7 +36,9 @@ pub(crate) enum InitializeError {
     #[error("Rejoin is about to stop")]
     Draining,
     /// The cap on sessions is reached.
-    #[error("all {sessions_max} sessions are in use: end one with DELETE, or raise sessions_max")]
+    #[error(
+        "all {sessions_max} sessions are in use: end one with DELETE, or let the operator raise it"
+    )]
     TooManySessions {
         /// The cap.
         sessions_max: usize,

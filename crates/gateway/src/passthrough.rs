@@ -98,7 +98,10 @@ pub enum Target {
 #[non_exhaustive]
 pub enum ExchangeError {
     /// No connection; the request has not left.
-    #[error("`{upstream}` cannot be reached: {what}; check the URL, and that the server runs")]
+    #[error(
+        "`{upstream}` cannot be reached: {what}; the request was not sent; \
+         check the URL, and that the server runs"
+    )]
     Unreachable {
         /// The upstream's name.
         upstream: String,
@@ -117,7 +120,7 @@ pub enum ExchangeError {
         what: String,
     },
     /// The value for `Authorization` could not be had; the request has not left.
-    #[error("the credential for `{upstream}` cannot be read: {what}")]
+    #[error("the credential for `{upstream}` cannot be read: {what}; the request was not sent")]
     Credential {
         /// The upstream's name.
         upstream: String,

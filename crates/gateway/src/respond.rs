@@ -90,7 +90,9 @@ pub(crate) fn no_such_path(path: &str) -> Response<AnswerBody> {
 /// 405: nothing can be resumed at this cursor. The same bytes whatever the reason is: they must not
 /// tell whether the cursor exists (design section 6).
 pub(crate) fn not_resumable() -> Response<AnswerBody> {
-    let text = "There is nothing to resume here.";
+    let text = "There is nothing to resume from here: everything was delivered, the call was \
+                cancelled, or Last-Event-ID is none of this session. Stop resuming it; the session \
+                goes on.";
     let body = body::error(&Ids::None, body::INVALID_REQUEST, text, None);
     let mut response = json(StatusCode::METHOD_NOT_ALLOWED, body);
     response.headers_mut().insert(ALLOW, METHODS);

@@ -25,7 +25,7 @@
 //! A driver that wants to end a session while its command channel is full drops the sender.
 use std::io;
 
-use ::http::{HeaderMap, StatusCode};
+use ::http::{HeaderMap, HeaderName, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
@@ -54,9 +54,15 @@ pub trait Upstream: Send + Sync + 'static {
     /// [`Opened::answer`], and the session behind it can only be ended.
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError>;
 
-    /// The upstream's name in logs and messages to people. No secret: the base name of a command,
-    /// the host of a URL.
+    /// The upstream's name, in logs, in messages to people, and in the scope of dedup tokens. No
+    /// secret: the base name of a command, origin and path of a URL.
     fn name(&self) -> &str;
+
+    /// The headers of the client that it passes on: of [`Opening::headers`] and
+    /// [`Command::Headers`] it needs no other.
+    fn forwarded_headers(&self) -> &[HeaderName] {
+        &[]
+    }
 
     /// The way for requests that belong to no session. `None`: there is none, every request needs a
     /// session.
@@ -88,7 +94,7 @@ pub struct Opened {
     pub answer: Bytes,
     /// What the driver wants done, in order. Holds `upstream_queue_max` commands.
     pub commands: mpsc::Sender<Command>,
-    /// What happened, in order. Holds `upstream_queue_max` events.
+    /// What happened, in order. Holds `upstream.events_max` events.
     pub events: mpsc::Receiver<Event>,
     /// `true` while the session's log is beyond its quota: a stream that brought much already
     /// (`back_pressure_free_bytes`) is then not read on. `None`: what this upstream says cannot
@@ -269,7 +275,7 @@ pub enum OpenError {
     /// The cap on child processes is reached; none was started.
     #[error(
         "all {children_max} child processes are in use: \
-         try again when a session has ended, or raise children_max"
+         try again when a session has ended, or let the operator raise children_max"
     )]
     TooManyChildren {
         /// The cap.

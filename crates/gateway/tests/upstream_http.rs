@@ -1,6 +1,8 @@
 //! The HTTP upstream: the conformance suite, with and without event ids.
 #[path = "upstream_http/faults.rs"]
 mod faults;
+#[path = "upstream_http/gone.rs"]
+mod gone;
 #[path = "upstream_http/opening.rs"]
 mod opening;
 #[path = "upstream_http/pause.rs"]

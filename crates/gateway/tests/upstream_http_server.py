@@ -18,6 +18,10 @@ Arguments:
   replay-foreign  a replay brings the events of all streams
   no-session      no session id is issued
   no-get=N        GET is answered with status N
+  unknown=N       what belongs to no session is answered with status N, not 404
+  unknown-text=T  the error in that answer says T
+  unknown-own     that error has the id of the request
+  no-ping=N       ping is answered with status N
   sse             initialize is answered by a stream
   early           there, a notification comes before the answer
   mute            initialize is never answered
@@ -129,11 +133,13 @@ class Handler(BaseHTTPRequestHandler):
             self.plain(target[0], headers={"Location": target[1]})
         return target is not None
 
-    def unknown_session(self):
+    def unknown_session(self, request_id=None):
         if "no-session" in FLAGS or self.headers.get("Mcp-Session-Id") in SESSIONS:
             return False
-        self.plain(404, '{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"x"}}',
-                   "application/json")
+        error = {"code": -32001, "message": FLAGS.get("unknown-text", "x")}
+        request_id = request_id if "unknown-own" in FLAGS else None
+        answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
+        self.plain(int(FLAGS.get("unknown", 404)), json.dumps(answer), "application/json")
         return True
 
     def chunk(self, data):
@@ -267,8 +273,10 @@ class Handler(BaseHTTPRequestHandler):
         self.note(method)
         if method == "initialize":
             return self.initialize(message)
-        if self.unknown_session():
+        if self.unknown_session(message.get("id")):
             return
+        if method == "ping" and "no-ping" in FLAGS:
+            return self.plain(int(FLAGS["no-ping"]))
         if method == "ping":
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
             return self.plain(200, json.dumps(answer), "application/json")

@@ -63,7 +63,10 @@ impl FrameWriter {
     }
 
     pub(super) fn gap(&mut self, through: Seq) {
-        let text = format!("gap: events up to {} are no longer kept", self.id(through));
+        let text = format!(
+            "gap: of the events up to {} no more than the responses are kept",
+            self.id(through)
+        );
         self.comment(&text);
     }
 

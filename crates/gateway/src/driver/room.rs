@@ -13,8 +13,6 @@ use super::Driver;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// A change of the room below this is not worth an input.
 const CHANGE_BYTES_MIN: u64 = 256 * 1024;
-/// Left for the rows and the terminal events of all.
-const MARGIN_BYTES: u64 = 1024 * 1024;
 
 /// What was last known of the room.
 pub(super) struct RoomWatch {
@@ -44,7 +42,7 @@ impl Driver {
         let Ok(principal) = self.store.principal_usage(self.room.principal).await else { return };
         let left =
             of_all.saturating_sub(all.bytes).min(of_principal.saturating_sub(principal.bytes));
-        let margin = MARGIN_BYTES.min(of_principal.min(of_all) / 8);
+        let margin = limits.quota_margin_bytes_max.min(of_principal.min(of_all) / 8);
         let bytes = left.saturating_sub(margin);
         let is_news = self
             .room

@@ -18,7 +18,7 @@ use crate::room::{ByteRoom, NoRoom};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     /// It is too long.
-    #[error("the body may have {bytes_max} bytes: send a smaller message")]
+    #[error("the body may have at most {bytes_max} bytes: send a smaller message")]
     TooLarge {
         /// The limit.
         bytes_max: usize,

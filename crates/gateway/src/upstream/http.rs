@@ -16,7 +16,6 @@ use rejoin_core::limits::Limits;
 
 use self::credential::Credential;
 pub use self::credential::UpstreamAuth;
-pub use self::limits::HttpLimits;
 use self::wire::Wire;
 pub use self::wire::WireError;
 use super::{OpenError, Opened, Opening, Upstream};
@@ -31,7 +30,6 @@ mod check;
 mod credential;
 mod departure;
 mod intake;
-mod limits;
 mod notes;
 mod open;
 mod pass;
@@ -54,20 +52,12 @@ pub struct HttpOptions {
     pub forward_headers: Vec<HeaderName>,
     /// The limits of the product.
     pub limits: Arc<Limits>,
-    /// The limits of this adapter.
-    pub http_limits: HttpLimits,
 }
 
 impl HttpOptions {
     /// The client's `Authorization` is forwarded, no other header; the system's authorities.
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self {
-            auth: UpstreamAuth::Forward,
-            ca_file: None,
-            forward_headers: Vec::new(),
-            limits,
-            http_limits: HttpLimits::default(),
-        }
+        Self { auth: UpstreamAuth::Forward, ca_file: None, forward_headers: Vec::new(), limits }
     }
 }
 
@@ -107,7 +97,6 @@ struct Origin {
     credential: Credential,
     forwarded: Vec<HeaderName>,
     limits: Arc<Limits>,
-    http_limits: HttpLimits,
     /// Of all messages on their way to this server.
     room: ByteRoom,
 }
@@ -120,13 +109,13 @@ impl HttpUpstream {
     /// See [`HttpUpstreamError`].
     pub fn new(url: &str, options: HttpOptions) -> Result<Self, HttpUpstreamError> {
         let (uri, name) = target::parse(url)?;
-        let HttpOptions { auth, ca_file, forward_headers, limits, http_limits } = options;
+        let HttpOptions { auth, ca_file, forward_headers, limits } = options;
         let forwarded = credential::forwarded(&auth, forward_headers)?;
         let secure = uri.scheme_str() == Some("https");
-        let wire = Wire::new(secure, ca_file.as_deref(), &limits, &http_limits)?;
+        let wire = Wire::new(secure, ca_file.as_deref(), &limits)?;
         let credential = Credential::new(auth);
         let room = ByteRoom::new(&limits);
-        let origin = Origin { name, uri, wire, credential, forwarded, limits, http_limits, room };
+        let origin = Origin { name, uri, wire, credential, forwarded, limits, room };
         Ok(Self { origin: Arc::new(origin) })
     }
 }
@@ -146,6 +135,10 @@ impl Upstream for HttpUpstream {
 
     fn name(&self) -> &str {
         &self.origin.name
+    }
+
+    fn forwarded_headers(&self) -> &[HeaderName] {
+        &self.origin.forwarded
     }
 
     fn passthrough(&self) -> Option<&dyn Passthrough> {

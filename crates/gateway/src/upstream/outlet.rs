@@ -1,13 +1,15 @@
 //! The adapter's end of the event channel.
 use std::collections::VecDeque;
 
-use tokio::sync::mpsc;
+use rejoin_core::limits::Limits;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::Event;
 
-/// Events that wait for the driver. What follows waits where it came from and costs nothing there;
-/// a longer queue would only delay answers that come behind a flood of progress.
-pub(super) const EVENTS_MAX: usize = 64;
+/// Events that may wait for the driver, at least one and no more than a channel can count.
+pub(super) fn events_max(limits: &Limits) -> usize {
+    limits.upstream.events_max.clamp(1, Semaphore::MAX_PERMITS / 4)
+}
 
 /// The driver dropped its receiver.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use self::line::Lines;
 use self::output::{Incoming, Reader, Sorter};
 use self::probe::{Probe, same_id};
 use self::relay::{Delivery, Intake};
-use super::outlet::Outlet;
+use super::outlet::{Outlet, events_max};
 use super::{CloseReason, Event, OpenError, Opened, Opening, Upstream};
 use crate::room::ByteRoom;
 
@@ -33,10 +33,6 @@ mod output;
 mod probe;
 mod relay;
 mod stderr;
-
-/// Events that wait for the driver. What follows waits in the pipe, where it costs nothing; a
-/// longer queue would only delay answers that come behind a flood of progress.
-const EVENTS_MAX: usize = 32;
 
 /// Time a dead child's pipes are read on when another process keeps them open.
 const OUTPUT_DRAIN: Duration = Duration::from_millis(200);
@@ -211,7 +207,7 @@ impl Upstream for StdioUpstream {
 
         let queue_max = self.queue_max();
         let (commands, commanded) = mpsc::channel(queue_max);
-        let (events, received) = mpsc::channel(queue_max.min(EVENTS_MAX));
+        let (events, received) = mpsc::channel(events_max(&self.limits));
         let Starting { queue, notices, noticed, batched, reasoned, over, end } = starting;
         let intake = Intake {
             name: self.name.clone(),

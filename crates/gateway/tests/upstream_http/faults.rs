@@ -147,27 +147,6 @@ async fn round_trip_or_gone(session: &mut Session, call: u64) {
 }
 
 #[tokio::test]
-async fn other_words_for_a_lost_session_are_understood() {
-    let error = |id: &str, code: i64, text: &str| {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{text}"}}}}"#)
-    };
-    for (status, body) in [
-        (400, error("null", -32_000, "Bad Request: No valid session ID provided")),
-        (410, String::new()),
-        (200, error("1", -32_600, "Session not found")),
-    ] {
-        let upstream = served(&[]);
-        let mut session = Session::open(&upstream).await;
-        let step = json!({ "status": status, "type": "application/json", "body": body });
-        session.script(1, [step]).await;
-        let reason = NotSentReason::SessionGone;
-        assert_eq!(event(&mut session).await, Event::NotSent { call: CallId(1), reason });
-        let closed = Event::Closed { reason: CloseReason::SessionGone };
-        assert_eq!(session.rest().await, [closed], "{status}");
-    }
-}
-
-#[tokio::test]
 async fn a_restarted_server_is_found_out_without_a_call() {
     let mut server = Server::start(&["ids"]);
     let mut session = Session::open(&to(&server)).await;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rejoin_core::id::CallId;
 use rejoin_core::limits::Limits;
 use rejoin_gateway::upstream::conformance::{INITIALIZE, Session, response, write};
-use rejoin_gateway::upstream::http::{HttpLimits, HttpOptions, HttpUpstream};
+use rejoin_gateway::upstream::http::{HttpOptions, HttpUpstream};
 use rejoin_gateway::upstream::{Command, Event, OpenError, Opened, Opening, Upstream};
 use serde_json::{Value, json};
 
@@ -70,21 +70,17 @@ impl Upstream for Served {
 pub(crate) fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.upstream_queue_max = 64;
+    let upstream = &mut limits.upstream;
+    (upstream.unreachable_max_ms, upstream.retry_ms) = (1_500, 100);
+    (upstream.resume_attempts_max, upstream.linger_ms) = (4, 300);
+    // An answer that a test waits for comes within this however busy the machine is.
+    upstream.elsewhere_ms = 10_000;
     limits
 }
 
-/// Limits in the proportions of the real ones, and shorter.
+/// Limits that are shorter than the real ones where a test waits for their end.
 pub(crate) fn options() -> HttpOptions {
-    let mut options = HttpOptions::new(Arc::new(limits()));
-    options.http_limits = HttpLimits {
-        unreachable_max_ms: 1_500,
-        retry_ms: 100,
-        elsewhere_ms: 300,
-        resume_attempts_max: 4,
-        linger_ms: 300,
-        ..HttpLimits::default()
-    };
-    options
+    HttpOptions::new(Arc::new(limits()))
 }
 
 pub(crate) fn at(url: &str, options: HttpOptions) -> Arc<dyn Upstream> {

@@ -10,14 +10,13 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::calls::{Call, Phase};
+use super::check::{self, Refusal};
 use super::reply::{Form, collect, short};
 use super::session::Session;
 use crate::upstream::{CallId, CloseReason, LostReason, NotSentReason};
 
 /// JSON-RPC error code of an answer that is none, or that cannot be read.
 const UNUSABLE_CODE: i64 = -32_603;
-/// JSON-RPC error codes with which servers say that they do not know a session.
-const GONE_CODES: [i64; 2] = [-32_600, -32_001];
 /// Time the body of a refusal gets.
 const REFUSAL_MAX: Duration = Duration::from_secs(5);
 
@@ -55,7 +54,7 @@ pub(super) async fn take(session: &Session, call: &Call, response: Response<Body
 /// Waits for an answer that may come on the standalone stream, for a while.
 pub(super) async fn elsewhere(session: &Session, call: &Call) {
     if session.listens() {
-        let limit = Duration::from_millis(session.origin.http_limits.elsewhere_ms);
+        let limit = Duration::from_millis(session.origin.limits.upstream.elsewhere_ms);
         tokio::select! {
             () = call.settled() => {}
             () = sleep(limit) => {}
@@ -95,8 +94,8 @@ async fn json(session: &Session, call: &Call, body: Body) {
         }
     };
     if let [message] = &*messages
-        && message.error_code().is_some_and(|code| GONE_CODES.contains(&code))
-        && names_session(session, message)
+        && check::may_mean_gone(session, StatusCode::OK, Some(message), true)
+        && is_door_shut(session, StatusCode::OK, Some(message)).await
     {
         return gone(session, call.id).await;
     }
@@ -109,10 +108,16 @@ async fn json(session: &Session, call: &Call, body: Body) {
     }
 }
 
-/// Whether an error speaks of the session: servers that lost it do not all say 404.
-fn names_session(session: &Session, message: &Message) -> bool {
-    let error = message.error().unwrap_or_default().to_ascii_lowercase();
-    session.terms.id.is_some() && error.windows(7).any(|word| word == b"session")
+/// Whether the server answers everything in this session as it answered this call: then it does not
+/// know the session, and refused the call before it looked at it.
+async fn is_door_shut(session: &Session, status: StatusCode, answer: Option<&Message>) -> bool {
+    let Some(refusal) = check::knock(session).await else { return false };
+    let is_shut = answer.is_none_or(|_| refusal == Refusal::of(status, answer));
+    if !is_shut {
+        // It is gone all the same, once this answer has been passed on.
+        session.suspect();
+    }
+    is_shut
 }
 
 /// A status that is no success.
@@ -123,26 +128,27 @@ async fn refused(
     headers: &HeaderMap,
     body: Body,
 ) {
-    let bytes_max = session.origin.http_limits.refusal_bytes_max;
+    let bytes_max = session.origin.limits.upstream.refusal_bytes_max;
     let body = match Form::of(headers) {
         Form::Encoded(_) => Bytes::new(),
         _ => timeout(REFUSAL_MAX, collect(body, bytes_max))
             .await
             .map_or_else(|_| Bytes::new(), Result::unwrap_or_default),
     };
-    let depth_max = session.origin.limits.json_depth_max;
+    let answer = match message::parse(body, session.origin.limits.json_depth_max) {
+        Ok(Incoming::One(message)) => Some(message),
+        _ => None,
+    };
     let is_challenge = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    if let Ok(Incoming::One(message)) = message::parse(body, depth_max)
-        && !is_challenge
+    let own = answer.as_ref().filter(|answer| !is_challenge && answers(call.id, answer));
+    if check::may_mean_gone(session, status, answer.as_ref(), own.is_some())
+        && is_door_shut(session, status, own).await
     {
-        let answers = message.id_key().and_then(|key| key.as_u64()) == Some(call.id.get());
-        if answers && matches!(message.kind(), Kind::Response | Kind::ErrorResponse) {
-            session.calls.deliver(Some(call.id), &message).await;
-            return;
-        }
-        if is_gone_error(session, status, &message) {
-            return gone(session, call.id).await;
-        }
+        return gone(session, call.id).await;
+    }
+    if let Some(own) = own {
+        session.calls.deliver(Some(call.id), own).await;
+        return;
     }
     if status.is_server_error() {
         session.suspect();
@@ -154,10 +160,10 @@ async fn refused(
     session.calls.lost(call.id, LostReason::Status { status }).await;
 }
 
-/// Whether an error under this status tells that the session is gone: 404 is not the only one
-/// that servers use for that.
-pub(super) fn is_gone_error(session: &Session, status: StatusCode, message: &Message) -> bool {
-    matches!(status.as_u16(), 400 | 409 | 503) && names_session(session, message)
+/// Whether a message is the response to a call.
+fn answers(call: CallId, message: &Message) -> bool {
+    matches!(message.kind(), Kind::Response | Kind::ErrorResponse)
+        && message.id_key().and_then(|key| key.as_u64()) == Some(call.get())
 }
 
 /// Whether a status says by its meaning that the request was not processed (RFC 9110 section 15,

@@ -31,7 +31,7 @@ pub(super) async fn run(session: Arc<Session>, call: Call, message: Held) {
 /// answers with JSON sends it at the end of the call.
 async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response<Body>> {
     let calls = &session.calls;
-    let limit = Duration::from_millis(session.origin.http_limits.connect_max_ms);
+    let limit = Duration::from_millis(session.origin.limits.upstream.connect_max_ms);
     let mut sending = Box::pin(session.post(message, &call.departure));
     let mut connecting = Box::pin(sleep(limit));
     let mut told = false;

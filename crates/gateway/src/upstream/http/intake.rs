@@ -168,7 +168,7 @@ impl Intake {
                 self.session.calls.enter(call).departure.revoke();
             }
         }
-        let limits = &self.session.origin.http_limits;
+        let limits = &self.session.origin.limits.upstream;
         // No note comes after these.
         drop(self.notes);
         match &ending {

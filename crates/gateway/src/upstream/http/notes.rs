@@ -5,7 +5,6 @@ use hyper::body::Incoming as Body;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::answer::is_gone_error;
 use super::backoff::Backoff;
 use super::calls::{Call, Phase};
 use super::departure::Departure;
@@ -13,8 +12,7 @@ use super::pump::Pump;
 use super::reply::{Form, collect};
 use super::session::{Gate, Held, Posted, Session};
 use crate::upstream::{CallId, CloseReason};
-use http::{Response, StatusCode};
-use rejoin_core::message::{self, Incoming};
+use http::Response;
 
 /// Attempts to send one message of which no byte left.
 const ATTEMPTS_MAX: u32 = 3;
@@ -79,20 +77,14 @@ async fn read(session: &Session, response: Response<Body>) {
         return pump(session, body).await;
     }
     let upstream = &*session.origin.name;
-    let collected = collect(body, session.origin.http_limits.refusal_bytes_max).await;
+    // Read, so that the connection can be used again.
+    let _read = collect(body, session.origin.limits.upstream.refusal_bytes_max).await;
     if head.status.is_success() {
         return;
     }
     let status = head.status;
     tracing::warn!(upstream, %status, "a notification or response was refused");
-    let parsed =
-        message::parse(collected.unwrap_or_default(), session.origin.limits.json_depth_max);
-    if let Ok(Incoming::One(message)) = parsed
-        && is_gone_error(session, status, &message)
-    {
-        return session.finish(CloseReason::SessionGone);
-    }
-    if matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE) {
+    if matches!(status.as_u16(), 400 | 409 | 502 | 503) {
         session.suspect();
     }
 }

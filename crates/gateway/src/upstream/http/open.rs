@@ -22,7 +22,7 @@ use super::reply::{Form, collect};
 use super::session::{Session, Terms, initialize_headers};
 use super::wire::Fault;
 use crate::headers::MCP_SESSION_ID;
-use crate::upstream::outlet::EVENTS_MAX;
+use crate::upstream::outlet::events_max;
 use crate::upstream::{Event, OpenError, Opened, Opening};
 
 /// An answer to `initialize`, and what came with it.
@@ -34,10 +34,39 @@ struct Answer {
     rest: Option<Body>,
 }
 
+/// A session that the server has opened, before anything is made of it.
+pub(super) struct Begun {
+    /// The URL behind the redirects.
+    uri: Uri,
+    terms: Terms,
+    /// With the headers that are passed on.
+    opening: Opening,
+    answer: Answer,
+}
+
+impl Begun {
+    /// Whether the server agreed.
+    pub(super) fn is_agreed(&self) -> bool {
+        self.answer.message.kind() == Kind::Response
+    }
+
+    /// A session whose events nobody hears.
+    pub(super) fn into_silent_session(self, origin: &Arc<Origin>) -> Session {
+        silent(origin, self.uri, self.terms, self.opening)
+    }
+}
+
 /// Opens a session.
 pub(super) async fn open(origin: Arc<Origin>, opening: Opening) -> Result<Opened, OpenError> {
+    let begun = begin(&origin, opening).await?;
+    Ok(start(origin, begun))
+}
+
+/// Sends `initialize` and waits for its answer. A session without a usable one is ended.
+pub(super) async fn begin(origin: &Arc<Origin>, opening: Opening) -> Result<Begun, OpenError> {
+    let Opening { initialize, headers } = opening;
     let depth_max = origin.limits.json_depth_max;
-    let id = match message::parse(opening.initialize.clone(), depth_max) {
+    let id = match message::parse(initialize.clone(), depth_max) {
         Ok(Incoming::One(message)) if message.kind() == Kind::Request => message.id_key(),
         _ => None,
     };
@@ -45,53 +74,48 @@ pub(super) async fn open(origin: Arc<Origin>, opening: Opening) -> Result<Opened
     let limit_ms = origin.limits.initialize_max_ms;
     let deadline = Instant::now() + Duration::from_millis(limit_ms);
     let late = || OpenError::TimedOut { upstream: origin.name.clone(), limit_ms };
-    let client = select(&origin.forwarded, &opening.headers);
-    let sending = send(&origin, client.clone(), opening.initialize);
+    let opening = Opening { initialize, headers: select(&origin.forwarded, &headers) };
+    let sending = send(origin, opening.headers.clone(), opening.initialize.clone());
     let (response, uri) = timeout_at(deadline, sending).await.map_err(|_| late())??;
     let session_id = response.headers().get(MCP_SESSION_ID).filter(|id| is_visible(id)).cloned();
     let mut terms = Terms { id: session_id, revision: None };
-    let answered = timeout_at(deadline, answer(&origin, &id, response)).await;
-    let answer = match answered.unwrap_or_else(|_| Err(late())) {
-        Ok(answer) => answer,
-        Err(error) => {
-            abandon(&origin, uri, terms, client);
-            return Err(error);
+    let answered = timeout_at(deadline, answer(origin, &id, response)).await;
+    match answered.unwrap_or_else(|_| Err(late())) {
+        Ok(answer) => {
+            terms.revision = revision(&answer.message);
+            Ok(Begun { uri, terms, opening, answer })
         }
-    };
-    terms.revision = revision(&answer.message);
-    Ok(start(origin, uri, terms, client, answer).await)
+        Err(error) => {
+            let session = silent(origin, uri, terms, opening);
+            tokio::spawn(async move { session.delete().await });
+            Err(error)
+        }
+    }
 }
 
 /// Starts the tasks of a session that is open.
-async fn start(
-    origin: Arc<Origin>,
-    uri: Uri,
-    terms: Terms,
-    client: HeaderMap,
-    answer: Answer,
-) -> Opened {
+fn start(origin: Arc<Origin>, begun: Begun) -> Opened {
+    let Begun { uri, terms, opening, answer } = begun;
     let limits = &origin.limits;
     // A channel cannot hold more than the runtime can count.
     let queue_max = limits.upstream_queue_max.clamp(1, Semaphore::MAX_PERMITS / 4);
     let (commands, commanded) = mpsc::channel(queue_max);
-    let (events, received) = mpsc::channel(EVENTS_MAX.max(answer.early.len()));
+    let (events, received) = mpsc::channel(events_max(limits).max(answer.early.len()));
     for message in &answer.early {
         let _room =
             events.try_send(Event::Message { call: None, message: message.bytes().clone() });
     }
     let calls = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
-    let session = Session::new(Arc::clone(&origin), uri, terms, calls, client);
+    let session = Session::new(Arc::clone(&origin), uri, terms, calls, opening);
     let pause = Some(session.pause.clone());
     Intake::start(Arc::new(session), commanded, events, answer.rest);
     Opened { answer: answer.message.bytes().clone(), commands, events: received, pause }
 }
 
-/// Ends at the server what it opened in vain.
-fn abandon(origin: &Arc<Origin>, uri: Uri, terms: Terms, client: HeaderMap) {
+/// A session without tasks, whose events nobody hears.
+fn silent(origin: &Arc<Origin>, uri: Uri, terms: Terms, opening: Opening) -> Session {
     let (events, _nobody) = mpsc::channel(1);
-    let calls = Calls::new(events, 0);
-    let session = Session::new(Arc::clone(origin), uri, terms, calls, client);
-    tokio::spawn(async move { session.delete().await });
+    Session::new(Arc::clone(origin), uri, terms, Calls::new(events, 0), opening)
 }
 
 async fn send(
@@ -125,7 +149,8 @@ async fn answer(
         if head.status == http::StatusCode::UNAUTHORIZED {
             origin.credential.forget().await;
         }
-        let body = collect(body, origin.http_limits.refusal_bytes_max).await.unwrap_or_default();
+        let body =
+            collect(body, origin.limits.upstream.refusal_bytes_max).await.unwrap_or_default();
         let parsed = message::parse(body.clone(), origin.limits.json_depth_max);
         let is_challenge = matches!(head.status.as_u16(), 401 | 403);
         if let Ok(Incoming::One(message)) = parsed

@@ -102,7 +102,7 @@ impl<'a> Pump<'a> {
     /// Waits until the call has ended or was cancelled and its stream was silent ever since.
     async fn left_alone(&self) {
         let Some(call) = self.call else { return pending().await };
-        let limits = &self.session.origin.http_limits;
+        let limits = &self.session.origin.limits.upstream;
         let mut phase = call.phase.clone();
         loop {
             let limit_ms = match *phase.borrow_and_update() {
@@ -123,7 +123,7 @@ impl<'a> Pump<'a> {
 
     async fn take(&mut self, event: Event, resumed: bool) {
         if let Some(retry_ms) = event.retry_ms {
-            let retry_ms = retry_ms.min(self.session.origin.http_limits.retry_max_ms);
+            let retry_ms = retry_ms.min(self.session.origin.limits.upstream.retry_max_ms);
             self.retry = Some(Duration::from_millis(retry_ms));
         }
         if let Some(id) = &event.id {

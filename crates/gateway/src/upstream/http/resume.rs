@@ -44,7 +44,7 @@ pub(super) async fn follow(session: &Session, call: &Call, stream: Body) {
 
 /// Resumes the stream as long as that makes sense. Returns why it does not any more.
 async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: End) -> &'static str {
-    let limits = &session.origin.http_limits;
+    let limits = &session.origin.limits.upstream;
     let mut backoff = Backoff::new(BACKOFF_MS, BACKOFF_MAX_MS);
     let mut since = Instant::now();
     loop {

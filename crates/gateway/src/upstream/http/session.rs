@@ -1,5 +1,5 @@
 //! One upstream session: what its tasks share, and the requests they make.
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 
 use super::Origin;
 use super::calls::Calls;
+use super::check::Refusal;
 use super::credential::select;
 use super::departure::Departure;
 use super::wire::Fault;
 use crate::headers::{LAST_EVENT_ID, MCP_PROTOCOL_VERSION, MCP_SESSION_ID};
-use crate::upstream::CloseReason;
+use crate::upstream::{CloseReason, Opening};
 
 /// Some servers insist on the order (spec POST-2 does not).
 const BOTH: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
@@ -69,6 +70,12 @@ pub(super) struct Session {
     pub(super) suspicion: Notify,
     /// A server that failed answers again.
     pub(super) revival: Notify,
+    /// The `initialize` that opened it.
+    pub(super) initialize: Bytes,
+    /// What the server answers in this session since it does not know it any more.
+    pub(super) gone: AsyncMutex<Option<Refusal>>,
+    /// Pings sent.
+    pub(super) pings: AtomicU64,
     client_headers: Mutex<HeaderMap>,
     over: watch::Sender<Option<CloseReason>>,
 }
@@ -79,8 +86,9 @@ impl Session {
         uri: Uri,
         terms: Terms,
         calls: Calls,
-        client_headers: HeaderMap,
+        opening: Opening,
     ) -> Self {
+        let Opening { initialize, headers } = opening;
         Self {
             origin,
             uri,
@@ -91,7 +99,10 @@ impl Session {
             listens: AtomicBool::new(false),
             suspicion: Notify::new(),
             revival: Notify::new(),
-            client_headers: Mutex::new(client_headers),
+            initialize,
+            gone: AsyncMutex::new(None),
+            pings: AtomicU64::new(1),
+            client_headers: Mutex::new(headers),
             over: watch::Sender::new(None),
         }
     }
@@ -100,6 +111,11 @@ impl Session {
     pub(super) fn hold(&self, message: Bytes) -> Option<Held> {
         let room = self.origin.room.take(message.len()).ok()?;
         Some(Held { message, room })
+    }
+
+    /// The newest headers of the client that are passed on.
+    pub(super) fn client_headers(&self) -> HeaderMap {
+        self.client_headers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the headers of the client.
@@ -156,7 +172,7 @@ impl Session {
     /// Posts a message that is answered at once, if at all.
     pub(super) async fn post_soon(&self, message: Bytes) -> Posted {
         let departure = Departure::new();
-        let limit = Duration::from_millis(self.origin.http_limits.head_max_ms);
+        let limit = Duration::from_millis(self.origin.limits.upstream.head_max_ms);
         match timeout(limit, self.post(message, &departure)).await {
             Ok(Ok(response)) => Posted::Answered(response),
             Ok(Err(Fault::Redirected { what, .. })) => Posted::Refused(what),
@@ -185,7 +201,7 @@ impl Session {
         if self.terms.id.is_none() {
             return;
         }
-        let limit = Duration::from_millis(self.origin.http_limits.delete_max_ms);
+        let limit = Duration::from_millis(self.origin.limits.upstream.delete_max_ms);
         let deleted = timeout(limit, async {
             let headers = self.headers(BOTH).await?;
             self.exchange(Method::DELETE, headers, Bytes::new(), &Departure::new()).await
@@ -216,8 +232,7 @@ impl Session {
     }
 
     async fn headers(&self, accept: HeaderValue) -> Result<HeaderMap, Fault> {
-        let client = self.client_headers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut headers = headers(&self.origin, client, accept).await?;
+        let mut headers = headers(&self.origin, self.client_headers(), accept).await?;
         if let Some(id) = &self.terms.id {
             headers.insert(MCP_SESSION_ID, id.clone());
         }

@@ -32,7 +32,7 @@ enum Answer {
 /// Keeps the stream open as long as the session lives. Ends early if the server has none.
 pub(super) async fn run(session: Arc<Session>) {
     let _ = session.gate.subscribe().wait_for(|gate| *gate == Gate::Behind).await;
-    let limits = &session.origin.http_limits;
+    let limits = &session.origin.limits.upstream;
     let mut backoff = Backoff::new(limits.retry_ms, limits.backoff_max_ms);
     let mut pump = Pump::new(&session, None);
     let mut refusals = 0;
@@ -93,7 +93,7 @@ fn read(session: &Session, response: Result<Response<Body>, Fault>) -> Answer {
     match head.status {
         StatusCode::OK if Form::of(&head.headers) == Form::Stream => Answer::Stream(body),
         StatusCode::METHOD_NOT_ALLOWED => Answer::None,
-        StatusCode::NOT_FOUND => {
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => {
             // The session is gone, or there is no GET at this URL: the check will tell.
             session.suspect();
             Answer::Refused

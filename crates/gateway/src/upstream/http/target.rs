@@ -4,7 +4,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::HttpUpstreamError;
 
-/// Reads the upstream's URL. Returns it with its name, which is the host.
+/// Reads the upstream's URL. Returns it with its name: origin and path, the same however the URL
+/// is spelled, and without the query, which can be a secret.
 pub(super) fn parse(url: &str) -> Result<(Uri, String), HttpUpstreamError> {
     let uri: Uri = url.parse().map_err(|_| HttpUpstreamError::BadUrl)?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -13,8 +14,16 @@ pub(super) fn parse(url: &str) -> Result<(Uri, String), HttpUpstreamError> {
     if authority.as_str().contains('@') {
         return Err(HttpUpstreamError::UserInUrl);
     }
-    let name = authority.to_string();
+    let host = authority.host().to_ascii_lowercase();
+    let scheme = if uri.scheme() == Some(&Scheme::HTTPS) { "https" } else { "http" };
+    let port = authority.port_u16().filter(|port| *port != default_port(scheme));
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let name = format!("{scheme}://{host}{port}{}", uri.path());
     Ok((uri, name))
+}
+
+fn default_port(scheme: &str) -> u16 {
+    if scheme == "https" { 443 } else { 80 }
 }
 
 /// Where a redirect leads.
@@ -68,7 +77,7 @@ pub(super) fn redirect(from: &Uri, location: &str) -> Redirect {
 }
 
 fn is_same(scheme: &Scheme, one: &Authority, other: &Authority) -> bool {
-    let default = if *scheme == Scheme::HTTPS { 443 } else { 80 };
+    let default = default_port(scheme.as_str());
     let port = |authority: &Authority| authority.port_u16().unwrap_or(default);
     !other.as_str().contains('@')
         && one.host().eq_ignore_ascii_case(other.host())
@@ -104,8 +113,17 @@ mod tests {
     }
 
     #[test]
+    fn the_name_tells_paths_apart_and_not_spellings_and_hides_the_query() {
+        let name = |url| parse(url).unwrap().1;
+        assert_eq!(name("http://127.0.0.1:3001/mcp?key=secret"), "http://127.0.0.1:3001/mcp");
+        assert_ne!(name("http://host/one"), name("http://host/two"));
+        assert_eq!(name("https://Host:443/mcp"), "https://host/mcp");
+        assert_eq!(name("HTTP://host:443"), "http://host:443/");
+    }
+
+    #[test]
     fn a_url_needs_scheme_and_host_and_no_user() {
-        assert_eq!(parse("http://127.0.0.1:3001/mcp").unwrap().1, "127.0.0.1:3001");
+        assert!(parse("http://127.0.0.1:3001/mcp").is_ok());
         for bad in ["/mcp", "localhost:3001", "ftp://x/", "http:///mcp", "", "stdio"] {
             assert!(matches!(parse(bad), Err(HttpUpstreamError::BadUrl)), "{bad}");
         }

@@ -18,7 +18,6 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::HttpLimits;
 use super::credential::CredentialError;
 use super::departure::{Departure, RequestBody};
 use super::target::{Redirect, redirect};
@@ -75,7 +74,6 @@ impl Wire {
         secure: bool,
         ca_file: Option<&Path>,
         limits: &Limits,
-        http_limits: &HttpLimits,
     ) -> Result<Self, WireError> {
         let roots = roots(secure, ca_file)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -87,7 +85,7 @@ impl Wire {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(Duration::from_millis(http_limits.connect_max_ms)));
+        tcp.set_connect_timeout(Some(Duration::from_millis(limits.upstream.connect_max_ms)));
         tcp.set_keepalive(Some(Duration::from_millis(limits.tcp_keepalive_time_ms)));
         tcp.set_keepalive_interval(Some(Duration::from_millis(limits.tcp_keepalive_interval_ms)));
         tcp.set_keepalive_retries(Some(limits.tcp_keepalive_probes));
@@ -100,7 +98,7 @@ impl Wire {
         let client = Client::builder(TokioExecutor::new())
             // A call must never be sent twice, not even where a library believes it safe.
             .retry_canceled_requests(false)
-            .pool_idle_timeout(Duration::from_millis(http_limits.pool_idle_max_ms))
+            .pool_idle_timeout(Duration::from_millis(limits.upstream.pool_idle_max_ms))
             .pool_timer(TokioTimer::new())
             .build(connector);
         Ok(Self { client })

@@ -1,8 +1,16 @@
-//! The limits of this adapter.
+//! Limits of the conversation with the MCP server behind the gateway.
 
-/// Limits that only an upstream over HTTP has. Durations are milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpLimits {
+use serde::{Deserialize, Serialize};
+
+/// What one session with an MCP server may take. All but the first are about servers over HTTP.
+/// Times are milliseconds, sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct UpstreamLimits {
+    /// Messages of one server that wait for the gateway. What follows waits where it came from and
+    /// costs nothing there; more would only delay answers that come behind a flood of progress.
+    pub events_max: usize,
     /// Time to connect, TLS included, until the first byte of a request leaves.
     pub connect_max_ms: u64,
     /// Time until an answer begins, to anything but a call and the standalone GET: those may take
@@ -37,9 +45,10 @@ pub struct HttpLimits {
     pub refusal_bytes_max: usize,
 }
 
-impl Default for HttpLimits {
+impl Default for UpstreamLimits {
     fn default() -> Self {
         Self {
+            events_max: 64,
             connect_max_ms: 10_000,
             head_max_ms: 30_000,
             pool_idle_max_ms: 1_500,
