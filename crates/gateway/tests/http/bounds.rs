@@ -75,7 +75,10 @@ async fn names_that_are_kept_with_a_call_are_bounded() -> TestResult {
         let answer = bench.ask(&session.post_request(&message)).await?;
         assert_eq!((answer.status(), answer.error().1), (400, message["id"].clone()), "{part}");
         let text = answer.json()["error"]["message"].to_string();
-        assert!(text.contains(&format!("The {part} of a request may have at most 100 bytes")), "{text}");
+        assert!(
+            text.contains(&format!("The {part} of a request may have at most 100 bytes")),
+            "{text}"
+        );
     }
     assert_eq!(bench.server.runs("echo"), 0);
     let whole = call(&json!("y".repeat(98)), "tools/call", "echo", &"t".repeat(98));
