@@ -9,8 +9,8 @@ fn demo(arguments: &[&str]) -> Output {
 
 #[test]
 fn the_bare_half_shows_both_failures_in_eighty_columns_without_colour() {
-    // Which of two sockets is served first is a race: on a busy machine the plain server may come out
-    // in order. Then the demo says so and fails, as it must.
+    // Which of two sockets is served first is a race: on a busy machine the plain server may come
+    // out in order. Then the demo says so and fails, as it must.
     let mut output = demo(&["--fast", "--bare-only"]);
     for _ in 0..2 {
         if !output.status.success() {

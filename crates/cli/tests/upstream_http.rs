@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 
 use rejoin_testkit::call::Call;
@@ -29,20 +30,22 @@ struct Bench {
 
 impl Bench {
     async fn start() -> Result<Self, Failure> {
-        Self::start_with(&[]).await
+        Self::start_with(&[], &[]).await
     }
 
-    async fn start_with(more: &[&str]) -> Result<Self, Failure> {
+    /// With further arguments of the server and of the gateway.
+    async fn start_with(of_server: &[&str], of_gateway: &[&str]) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let count = CountFile::at(folder.path().join("count"));
-        let server = [SERVER.as_ref(), count.path().as_os_str()];
+        let mut server = vec![SERVER.as_ref(), count.path().as_os_str()];
+        server.extend(of_server.iter().map(OsStr::new));
         let mut upstream = Server::start_tied("python3", server)?;
         let place = upstream.address("serves", WAIT).await?;
         let url = format!("http://{place}/mcp?key=secret");
         let anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let named = ["--upstream", &url, "--upstream-header", "X-Tenant"];
         let log = ["--log", "info,rejoin_gateway::telemetry=debug"];
-        let arguments = [&["serve"][..], &anywhere, &named, &log, more].concat();
+        let arguments = [&["serve"][..], &anywhere, &named, &log, of_gateway].concat();
         let mut gateway = Server::start(env!("CARGO_BIN_EXE_rejoin"), arguments)?;
         let address = gateway.address("listens", WAIT).await?;
         Ok(Self { gateway, address, upstream, place, count, _folder: folder })
@@ -53,7 +56,7 @@ impl Bench {
         self.upstream.kill()?;
         let port = self.place.port().to_string();
         let file = self.count.path().display().to_string();
-        self.upstream = Server::start_tied("python3", [SERVER, &file, &port, unknown])?;
+        self.upstream = Server::start_tied("python3", [SERVER, &file, &port, unknown, "close"])?;
         self.upstream.address("serves", WAIT).await?;
         Ok(())
     }
@@ -220,7 +223,7 @@ async fn a_session_that_the_server_forgot_is_told_once_as_lost_state_and_then_wo
 async fn a_call_that_meets_a_restarted_server_is_told_that_state_was_lost_and_did_not_run()
 -> TestResult {
     // Connections are not kept, so that no call is sent into one of the killed server.
-    let mut bench = Bench::start_with(&["--limit", "upstream.pool_idle_max_ms=1"]).await?;
+    let mut bench = Bench::start_with(&["0", "404", "close"], &[]).await?;
     for (id, unknown) in [(10, "400"), (20, "404")] {
         let session = bench.session().await?;
         session.answer(&charge(id, 2)).await?;

@@ -1,7 +1,8 @@
 """A small MCP server over Streamable HTTP. Python 3, no packages.
 
 Arguments: a file that gets one line for each execution; the port, if not any; the status for a
-session that it does not know, if not 404. It prints its URL, and ends with its standard input.
+session that it does not know, if not 404; `close`, if no connection is to be used again. It prints
+its URL, and ends with its standard input.
 
 Tools:
   charge   `events` progress events, one each `interval_ms`, then the amount it charged
@@ -38,6 +39,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def end_headers(self):
+        if "close" in sys.argv:
+            self.send_header("Connection", "close")
+        super().end_headers()
 
     def plain(self, status, body="", media="application/json", headers=None):
         body = body.encode()

@@ -22,6 +22,7 @@ Arguments:
   unknown-text=T  the error in that answer says T
   unknown-own     that error has the id of the request
   no-ping=N       ping is answered with status N
+  close           every answer ends its connection, so that none is used again
   sse             initialize is answered by a stream
   early           there, a notification comes before the answer
   mute            initialize is never answered
@@ -141,6 +142,11 @@ class Handler(BaseHTTPRequestHandler):
         answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
         self.plain(int(FLAGS.get("unknown", 404)), json.dumps(answer), "application/json")
         return True
+
+    def end_headers(self):
+        if "close" in FLAGS:
+            self.send_header("Connection", "close")
+        super().end_headers()
 
     def chunk(self, data):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

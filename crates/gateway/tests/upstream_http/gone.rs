@@ -6,15 +6,13 @@ use rejoin_gateway::upstream::conformance::{Session, response, write};
 use rejoin_gateway::upstream::{CloseReason, Event, NotSentReason};
 use serde_json::{Value, json};
 
-use crate::support::{Server, at, event, options, requests, round_trip, served};
+use crate::support::{Server, event, requests, round_trip, served, to};
 
 /// A session that was in use, whose server was then started again with these flags.
 async fn restarted(flags: &[&str]) -> (Session, Server) {
-    let mut server = Server::start(&["ids"]);
-    let mut options = options();
     // So that no call meets a connection of the old server, after which its outcome is unknown.
-    std::sync::Arc::make_mut(&mut options.limits).upstream.pool_idle_max_ms = 1;
-    let mut session = Session::open(&at(&format!("{}/mcp", server.url), options)).await;
+    let mut server = Server::start(&["ids", "close"]);
+    let mut session = Session::open(&to(&server)).await;
     round_trip(&mut session, 1).await;
     let port = format!("port={}", server.port());
     server.kill();
