@@ -79,7 +79,7 @@ pub(crate) fn matrix(names: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn runner() -> Result<Runner, Failure> {
+pub(crate) fn runner() -> Result<Runner, Failure> {
     Runner::new(&metadata::target_dir()?.join("xtask"))
 }
 
@@ -116,8 +116,13 @@ fn deny(runner: &mut Runner) -> Result<(), Failure> {
     })
 }
 
+/// Builds the release binary.
+pub(crate) fn build(runner: &mut Runner) -> Result<(), Failure> {
+    run_cargo(runner, "build", 30, &["build", "--locked", "--release", "--package", "rejoin"])
+}
+
 fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
-    run_cargo(runner, "build", 30, &["build", "--locked", "--release", "--package", "rejoin"])?;
+    build(runner)?;
     let mut command = Command::new("python3");
     command.arg("e2e/run.py").args(args).current_dir(workspace_root());
     // Python buffers a log file by the block; a stopped run must show where it stood.

@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::metadata::{cargo, target_dir, workspace_root};
+use crate::metadata::{cargo, workspace_root};
+use crate::plan;
 use crate::runner::{Runner, print_lines, tail};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -33,10 +34,8 @@ pub(crate) fn prove(name: &str, args: &[&str]) -> Result<(), Failure> {
 }
 
 fn built() -> Result<Runner, Failure> {
-    let mut runner = Runner::new(&target_dir()?.join("xtask"))?;
-    let mut build = cargo();
-    build.args(["build", "--locked", "--release", "--package", "rejoin"]);
-    runner.command("build", build, 30 * MINUTE, |_| Ok(String::new()))?;
+    let mut runner = plan::runner()?;
+    plan::build(&mut runner)?;
     Ok(runner)
 }
 

@@ -242,14 +242,13 @@ impl Link {
     }
 
     fn opened(&mut self, opened: Opened) {
-        let Opened { answer, commands, events, pause } = opened;
-        let answer = message::parse(answer, self.json_depth_max);
+        let answer = message::parse(opened.answer.clone(), self.json_depth_max);
         if !matches!(answer, Ok(Incoming::One(answer)) if answer.kind() == Kind::Response) {
             return self.not_opened("it refused initialize");
         }
         tracing::info!(session = %self.tag, "the server was started again");
         self.opened_at = Instant::now();
-        self.state = State::Open { commands, events, pause };
+        self.state = opened.into();
         self.ready.push_back(FromUpstream::Reopened);
         self.flush();
     }
