@@ -2,7 +2,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use rejoin_core::sse::{
-    DecodeError, Decoder, Event, write_comment, write_event, write_retry_event,
+    DecodeError, Decoder, Event, EventWriter, write_comment, write_event, write_retry_event,
 };
 
 const EVENT_BYTES_MAX: usize = 1024;
@@ -229,6 +229,30 @@ fn an_id_that_would_break_the_line_is_left_out() {
     }
 }
 
+/// The parts of an event whose data is cut before each of the `cuts`, without the event's end.
+fn write_parts(out: &mut BytesMut, data: &[u8], cuts: &[usize]) -> EventWriter {
+    let mut event = EventWriter::begin(out, Some("1-2-3"));
+    let mut start = 0;
+    for &cut in cuts.iter().chain([&data.len()]) {
+        event.data(out, &data[start..cut]);
+        start = cut;
+    }
+    event
+}
+
+#[test]
+fn an_event_that_is_broken_off_sets_the_time_and_is_not_taken() {
+    for data in ["", "a", "a\n", "a\r", "\n\n", "a\r\n"] {
+        let mut out = BytesMut::new();
+        write_parts(&mut out, data.as_bytes(), &[]).break_off(&mut out, 30_000);
+        assert!(out.ends_with(b"\nretry: 30000\n"), "{out:?}");
+        assert_eq!(decode(&out), [], "{data:?}");
+        // Had the event ended, it would be one whole event.
+        out.extend_from_slice(b"\n");
+        assert_eq!(decode(&out).len(), 1, "{data:?}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Block {
     Event(Option<String>, Vec<u8>),
@@ -294,6 +318,22 @@ proptest! {
             prop_assert_eq!(retry_ms, block_retry_ms);
             prop_assert_eq!(comments, block_comments);
         }
+    }
+
+    #[test]
+    fn an_event_written_in_parts_is_the_event_written_whole(
+        data in proptest::collection::vec(
+            prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b' '), any::<u8>()],
+            0..40,
+        ),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+        cuts.sort_unstable();
+        let (mut whole, mut parts) = (BytesMut::new(), BytesMut::new());
+        write_event(&mut whole, Some("1-2-3"), &data);
+        write_parts(&mut parts, &data, &cuts).end(&mut parts);
+        prop_assert_eq!(parts, whole);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! Nothing is pushed into it. What it holds at any moment is one frame, of about one page of the
 //! log, so a slow reader costs no memory, and a replay comes before live events by construction.
+//! An event larger than a page leaves in several frames, each read when the one before was taken;
+//! it counts as sent with its last one.
 
 mod frame;
 mod reader;

@@ -63,6 +63,7 @@ pub async fn run(make: impl AsyncFn(Quota) -> Arc<dyn Store>) {
 
     case!(make, WIDE, reads::events_come_in_order_and_whole);
     case!(make, WIDE, reads::a_page_is_bounded_and_never_empty_handed);
+    case!(make, WIDE, reads::a_large_event_is_read_in_parts);
     case!(make, WIDE, reads::responses_outlive_the_rest);
     case!(make, WIDE, reads::evicted_events_are_reported);
     case!(make, WIDE, reads::what_was_never_there_reads_as_nothing);

@@ -1,6 +1,7 @@
 //! The contract that every store keeps.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{Digest32, Seq, StreamId};
 use rejoin_core::ledger::Call;
@@ -227,9 +228,10 @@ pub trait Store: Send + Sync + 'static {
         batch: Batch,
     ) -> Result<Version, CommitError>;
 
-    /// Reads a stream's events after a cursor, in order, whole: at least one if there is any, and
-    /// no more than `bytes_max` payload bytes beyond that. A stream that nothing was appended to,
-    /// or a cursor at or beyond its end, reads as an empty page.
+    /// Reads a stream's events after a cursor, in order: at least one if there is any, and no more
+    /// than `bytes_max` payload bytes. They are whole, unless the first is larger than that: then
+    /// it is alone in its page, and cut ([`Page::rest_bytes`]). A stream that nothing was appended
+    /// to, or a cursor at or beyond its end, reads as an empty page.
     ///
     /// A page has no hole inside. It ends before evicted events, and the next one reports them:
     ///
@@ -250,7 +252,19 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<Page, ReadError>;
 
-    /// Reads one event. `None`: it was evicted, or the stream has no such event.
+    /// Reads at most `bytes_max` payload bytes of one event, from `offset` on; none are left at or
+    /// beyond its end. No more than these are brought into memory. `None`: the event was evicted,
+    /// or the stream has no such event.
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError>;
+
+    /// Reads one event, whole. `None`: it was evicted, or the stream has no such event.
     async fn read_one(
         &self,
         session: SessionKey,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{Seq, StreamId};
 use rejoin_core::token::{DedupKey, DedupRecord};
@@ -30,6 +31,7 @@ pub enum Operation {
     Load,
     Commit,
     Read,
+    ReadPart,
     ReadOne,
     Watch,
     Token,
@@ -203,6 +205,18 @@ impl Store for FaultStore {
         bytes_max: usize,
     ) -> Result<Page, ReadError> {
         pass!(self, Read, ReadError, self.inner.read(session, stream, after, bytes_max))
+    }
+
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let read = self.inner.read_part(session, stream, seq, offset, bytes_max);
+        pass!(self, ReadPart, ReadError, read)
     }
 
     async fn read_one(

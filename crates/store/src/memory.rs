@@ -20,6 +20,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{Seq, StreamId};
 use rejoin_core::limits::Limits;
@@ -237,9 +238,23 @@ impl Store for MemoryStore {
         let cell = self.cell(&session).ok_or(ReadError::UnknownSession)?;
         let (entries, shape) = lock(&cell.log).page(stream, after, bytes_max)?;
         let stored = entries.iter().map(|entry| Arc::clone(&entry.stored)).collect();
-        let payloads = fetch(stored).await?;
+        let payloads = fetch(stored, 0, bytes_max).await?;
         let pairs = entries.iter().zip(payloads);
         Ok(Page::new(pairs.map(|(entry, payload)| entry.event(stream, payload)).collect(), shape))
+    }
+
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let cell = self.cell(&session).ok_or(ReadError::UnknownSession)?;
+        let entry = lock(&cell.log).entry(stream, seq)?;
+        let Some(entry) = entry else { return Ok(None) };
+        Ok(fetch(vec![entry.stored], offset, bytes_max).await?.pop())
     }
 
     async fn read_one(
@@ -251,7 +266,7 @@ impl Store for MemoryStore {
         let cell = self.cell(&session).ok_or(ReadError::UnknownSession)?;
         let entry = lock(&cell.log).entry(stream, seq)?;
         let Some(entry) = entry else { return Ok(None) };
-        let payload = fetch(vec![Arc::clone(&entry.stored)]).await?.pop();
+        let payload = fetch(vec![Arc::clone(&entry.stored)], 0, usize::MAX).await?.pop();
         Ok(payload.map(|payload| entry.event(stream, payload)))
     }
 

@@ -15,12 +15,15 @@ pub struct Page {
     pub gap: Option<Gap>,
     /// True if reading on from [`next`](Self::next) gives more at once.
     pub more: bool,
+    /// Payload bytes of the page's only event that are not in it, because the event alone is larger
+    /// than the page: [`read_part`](crate::Store::read_part) gives them. 0 if all are.
+    pub rest_bytes: usize,
 }
 
 impl Page {
     /// A page of what `shape` says about `events`.
     pub fn new(events: Vec<Event>, shape: Shape) -> Self {
-        Self { events, gap: shape.gap, more: shape.more }
+        Self { events, gap: shape.gap, more: shape.more, rest_bytes: shape.rest_bytes }
     }
 
     /// The cursor to read on from, if this page was read from `after`.
@@ -53,6 +56,7 @@ pub struct Bounds {
 pub struct Shape {
     gap: Option<Gap>,
     more: bool,
+    rest_bytes: usize,
 }
 
 /// Decides which events make a page. Implementations offer what they have after the cursor, in
@@ -74,10 +78,12 @@ pub struct PageBuilder {
     bytes: usize,
     gap: Option<Gap>,
     more: bool,
+    rest_bytes: usize,
 }
 
 impl PageBuilder {
-    /// Starts a page of `stream` after `after`, of at most `bytes_max` payload bytes or one event.
+    /// Starts a page of `stream` after `after`, of at most `bytes_max` payload bytes. An event that
+    /// alone has more is a page of its own, with the first `bytes_max` of them.
     pub fn new(stream: StreamId, after: Seq, bytes_max: usize, bounds: Bounds) -> Self {
         Self {
             stream,
@@ -88,6 +94,7 @@ impl PageBuilder {
             bytes: 0,
             gap: None,
             more: false,
+            rest_bytes: 0,
         }
     }
 
@@ -108,6 +115,9 @@ impl PageBuilder {
         }
         if is_hole {
             self.gap = Some(Gap { after: self.cursor, through: previous });
+        }
+        if self.events == 0 {
+            self.rest_bytes = bytes.saturating_sub(self.bytes_max);
         }
         self.events += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -131,7 +141,7 @@ impl PageBuilder {
                 gap = Some(Gap { after: self.cursor, through: self.bounds.last });
             }
         }
-        Ok(Shape { gap, more })
+        Ok(Shape { gap, more, rest_bytes: self.rest_bytes })
     }
 
     fn damaged(&self, next: Seq, previous: Seq) -> ReadError {
@@ -170,14 +180,18 @@ mod tests {
     fn a_cursor_between_two_events_is_no_hole() {
         let mut page = builder(102, 104, 0);
         assert!(page.offer(Seq(104), Seq(101), 10).unwrap());
-        assert_eq!(page.finish().unwrap(), Shape { gap: None, more: false });
+        assert_eq!(page.finish().unwrap(), Shape { gap: None, more: false, rest_bytes: 0 });
     }
 
     #[test]
-    fn one_event_fits_whatever_its_size_and_a_second_only_if_it_does() {
+    fn one_event_fits_in_part_whatever_its_size_and_a_second_only_if_it_does() {
         let mut page = builder(0, 9, 0);
         assert!(page.offer(Seq(1), Seq(0), 1_000).unwrap());
-        assert!(!page.offer(Seq(9), Seq(1), 1).unwrap());
-        assert_eq!(page.finish().unwrap(), Shape { gap: None, more: true });
+        assert!(!page.offer(Seq(9), Seq(1), 0).unwrap());
+        assert_eq!(page.finish().unwrap(), Shape { gap: None, more: true, rest_bytes: 900 });
+        let mut page = builder(0, 9, 0);
+        assert!(page.offer(Seq(1), Seq(0), 100).unwrap());
+        assert!(page.offer(Seq(9), Seq(1), 0).unwrap());
+        assert_eq!(page.finish().unwrap(), Shape { gap: None, more: false, rest_bytes: 0 });
     }
 }

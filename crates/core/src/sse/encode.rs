@@ -1,4 +1,4 @@
-//! The encoder: whole blocks, appended to a buffer.
+//! The encoder: blocks, appended to a buffer; only an event can be written in parts.
 use bytes::{BufMut, BytesMut};
 
 /// Appends one event. `data` is split into `data:` lines at CR, LF and CRLF, so a receiver joins
@@ -7,11 +7,58 @@ use bytes::{BufMut, BytesMut};
 /// An `id` with CR, LF or NUL cannot be written and is left out: the event is then without a
 /// cursor, never with a wrong one.
 pub fn write_event(out: &mut BytesMut, id: Option<&str>, data: &[u8]) {
-    write_id(out, id);
-    for line in lines(data) {
-        write_line(out, b"data:", line);
+    let mut event = EventWriter::begin(out, id);
+    event.data(out, data);
+    event.end(out);
+}
+
+/// Writes one event in parts, wherever its data is cut: together they are what [`write_event`]
+/// writes. Nothing else may be written before its end.
+#[derive(Debug)]
+pub struct EventWriter {
+    /// The current line has no value yet, nor the space before it.
+    line_is_empty: bool,
+    /// The data so far ends with CR: a following LF belongs to the same line break.
+    ends_with_cr: bool,
+}
+
+impl EventWriter {
+    /// Appends what comes before the data. For `id` see [`write_event`].
+    pub fn begin(out: &mut BytesMut, id: Option<&str>) -> Self {
+        write_id(out, id);
+        out.put_slice(b"data:");
+        Self { line_is_empty: true, ends_with_cr: false }
     }
-    out.put_u8(b'\n');
+
+    /// Appends the next part of the data.
+    pub fn data(&mut self, out: &mut BytesMut, part: &[u8]) {
+        let Some(last) = part.last() else { return };
+        let part = if self.ends_with_cr { part.strip_prefix(b"\n").unwrap_or(part) } else { part };
+        self.ends_with_cr = *last == b'\r';
+        out.reserve(part.len() + 3);
+        for (number, line) in lines(part).enumerate() {
+            if number > 0 {
+                out.put_slice(b"\ndata:");
+                self.line_is_empty = true;
+            }
+            if !line.is_empty() && std::mem::take(&mut self.line_is_empty) {
+                out.put_u8(b' ');
+            }
+            out.put_slice(line);
+        }
+    }
+
+    /// Appends the end: from here on a receiver takes the event.
+    pub fn end(self, out: &mut BytesMut) {
+        out.put_slice(b"\n\n");
+    }
+
+    /// Appends the reconnection time in place of the rest of the event. If the stream ends here, a
+    /// receiver drops the event and keeps its cursor.
+    pub fn break_off(self, out: &mut BytesMut, retry_ms: u64) {
+        out.put_u8(b'\n');
+        write_line(out, b"retry:", retry_ms.to_string().as_bytes());
+    }
 }
 
 /// Appends an event that sets the cursor and the reconnection time, and carries nothing: `id:`,

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use rejoin_core::effect::Event;
 use rejoin_core::id::{Epoch, EventId, Seq, StreamId};
-use rejoin_core::sse;
+use rejoin_core::sse::{self, EventWriter};
 
 use crate::exchange::{BodyEnd, Milestones};
 
@@ -16,6 +16,16 @@ pub(super) struct Encoded {
     pub(super) sent: Seq,
     pub(super) milestones: Milestones,
     pub(super) end: Option<BodyEnd>,
+}
+
+/// An event larger than a page, of which a part was written.
+pub(super) struct Unfinished {
+    pub(super) seq: Seq,
+    pub(super) last: bool,
+    /// Payload bytes that were written, and that were not.
+    pub(super) written_bytes: usize,
+    rest_bytes: usize,
+    writer: EventWriter,
 }
 
 /// A frame that is being written.
@@ -55,6 +65,32 @@ impl FrameWriter {
 
     pub(super) fn event(&mut self, event: &Event) {
         self.message(event.seq, &event.payload);
+    }
+
+    /// Begins an event of which `rest_bytes` of the payload are not there yet.
+    pub(super) fn begin(&mut self, event: &Event, rest_bytes: usize) -> Unfinished {
+        let id = self.id(event.seq);
+        let mut writer = EventWriter::begin(&mut self.bytes, Some(&id));
+        writer.data(&mut self.bytes, &event.payload);
+        let (seq, last, written_bytes) = (event.seq, event.last, event.payload.len());
+        Unfinished { seq, last, written_bytes, rest_bytes, writer }
+    }
+
+    /// Goes on with an event; gives it back if it is not finished with that.
+    pub(super) fn go_on(&mut self, mut event: Unfinished, part: &[u8]) -> Option<Unfinished> {
+        event.writer.data(&mut self.bytes, part);
+        event.written_bytes += part.len();
+        event.rest_bytes = event.rest_bytes.saturating_sub(part.len());
+        if event.rest_bytes > 0 {
+            return Some(event);
+        }
+        event.writer.end(&mut self.bytes);
+        None
+    }
+
+    /// Leaves an event unfinished, so that its client drops it and asks for it again.
+    pub(super) fn break_off(&mut self, event: Unfinished, retry_ms: u64) {
+        event.writer.break_off(&mut self.bytes, retry_ms);
     }
 
     pub(super) fn message(&mut self, seq: Seq, payload: &[u8]) {

@@ -1,6 +1,7 @@
 //! The cursor of one exchange: what comes next on its stream.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use rejoin_store::{Page, ReadError, Store, StreamWatch};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::frame::{Encoded, FrameWriter};
+use super::frame::{Encoded, FrameWriter, Unfinished};
 use crate::exchange::{BodyEnd, Orders};
 
-/// Payload bytes of one page of the log, and so of one frame, if its events are smaller.
+/// Payload bytes of one page of the log, and so of one frame.
 const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Pause between two comments that say that a POST is held (design section 5, "hold").
 const HELD_COMMENT_PAUSE: Duration = Duration::from_secs(5);
@@ -41,6 +42,8 @@ pub(crate) struct Reader {
     /// True if the next gap was announced at the beginning.
     gap_is_known: bool,
     grown: Option<StreamWatch>,
+    /// What comes next is the rest of this event.
+    unfinished: Option<Unfinished>,
     orders: watch::Receiver<Orders>,
     /// Liveness comments written.
     probes: u64,
@@ -74,6 +77,7 @@ impl Reader {
             is_open: false,
             gap_is_known: attach.gap.is_some(),
             grown: None,
+            unfinished: None,
             orders,
             probes: 0,
             retry_ms: limits.retry_ms,
@@ -97,9 +101,12 @@ impl Reader {
             if let Some(frame) = self.obey() {
                 return frame;
             }
+            if let Some(event) = self.unfinished.take() {
+                return self.go_on(event).await;
+            }
             let (page, seen) = match self.page().await {
                 Ok(page) => page,
-                Err(error) => return self.unreadable(&error),
+                Err(error) => return self.lost(&error),
             };
             if let Some(frame) = self.encode(&page) {
                 return frame;
@@ -144,17 +151,14 @@ impl Reader {
         frame.finish(self.cursor, None)
     }
 
-    /// Carries out orders; they come before events.
+    /// Carries out orders; they come before events. An end does not wait for the end of a large
+    /// event; a comment, which would be part of the event, does.
     fn obey(&mut self) -> Option<Encoded> {
         let orders = *self.orders.borrow_and_update();
         if let Some(end) = orders.end {
-            let mut frame = self.writer();
-            if let Some(retry_ms) = end.retry_ms {
-                frame.retry(retry_ms);
-            }
-            return Some(frame.finish(self.cursor, Some(BodyEnd::Told)));
+            return Some(self.ending(end.retry_ms).finish(self.cursor, Some(BodyEnd::Told)));
         }
-        if orders.probes == self.probes {
+        if orders.probes == self.probes || self.unfinished.is_some() {
             return None;
         }
         self.probes = orders.probes;
@@ -189,8 +193,12 @@ impl Reader {
                 frame.replay_end(until);
             }
             if !self.skip.contains(&event.seq) {
-                frame.event(event);
                 self.is_held = false;
+                if page.rest_bytes > 0 {
+                    self.unfinished = Some(frame.begin(event, page.rest_bytes));
+                    return Some(frame.finish(self.cursor, None));
+                }
+                frame.event(event);
             }
             if let Some(until) = self.until.take_if(|until| event.seq == *until) {
                 frame.replay_end(until);
@@ -208,6 +216,33 @@ impl Reader {
             return Some(frame.finish(self.cursor, Some(BodyEnd::Final)));
         }
         (!frame.is_empty()).then(|| frame.finish(self.cursor, None))
+    }
+
+    /// The next part of an event.
+    async fn go_on(&mut self, event: Unfinished) -> Encoded {
+        let Source { store, session, .. } = &self.source;
+        let (seq, last, offset) = (event.seq, event.last, event.written_bytes);
+        let read = store.read_part(*session, self.stream, seq, offset, PAGE_BYTES_MAX).await;
+        let part = match read {
+            Ok(Some(part)) if !part.is_empty() => part,
+            read => {
+                self.unfinished = Some(event);
+                return match read {
+                    Err(error) => self.lost(&error),
+                    Ok(_) => self.lost(&"an event was evicted while it was sent"),
+                };
+            }
+        };
+        let mut frame = self.writer();
+        self.unfinished = frame.go_on(event, &part);
+        if self.unfinished.is_some() {
+            return frame.finish(self.cursor, None);
+        }
+        self.cursor = seq;
+        if let Some(until) = self.until.take_if(|until| seq >= *until) {
+            frame.replay_end(until);
+        }
+        frame.finish(seq, last.then_some(BodyEnd::Final))
     }
 
     async fn wait(&mut self, seen: Seq) -> Woken {
@@ -229,11 +264,20 @@ impl Reader {
     }
 
     /// The stream lost this connection, but ends in order: its client comes back with its cursor.
-    fn unreadable(&self, error: &ReadError) -> Encoded {
+    fn lost(&mut self, error: &dyn fmt::Display) -> Encoded {
         tracing::info!(%error, "a stream ends early: its log cannot be read");
+        self.ending(Some(self.retry_ms)).finish(self.cursor, Some(BodyEnd::Lost))
+    }
+
+    /// The last frame before an early end.
+    fn ending(&mut self, retry_ms: Option<u64>) -> FrameWriter {
         let mut frame = self.writer();
-        frame.retry(self.retry_ms);
-        frame.finish(self.cursor, Some(BodyEnd::Lost))
+        match (self.unfinished.take(), retry_ms) {
+            (Some(event), Some(retry_ms)) => frame.break_off(event, retry_ms),
+            (None, Some(retry_ms)) => frame.retry(retry_ms),
+            (_, None) => {}
+        }
+        frame
     }
 
     fn writer(&self) -> FrameWriter {

@@ -62,7 +62,8 @@ pub async fn a_page_is_bounded_and_never_empty_handed(store: Arc<dyn Store>) {
         loop {
             let page = read(&writer, cursor.0, bytes_max).await;
             let bytes: usize = page.events.iter().map(|event| event.payload.len()).sum();
-            assert!(bytes <= bytes_max || page.events.len() == 1, "{bytes} > {bytes_max}");
+            assert!(bytes <= bytes_max, "{bytes} > {bytes_max}");
+            assert!(page.rest_bytes == 0 || page.events.len() == 1, "{page:?}");
             assert!(!page.events.is_empty() && page.gap.is_none());
             seen.extend(seqs(&page));
             assert!(seen.len() <= 7, "events come again: {seen:?}");
@@ -78,6 +79,50 @@ pub async fn a_page_is_bounded_and_never_empty_handed(store: Arc<dyn Store>) {
     }
     let page = read(&writer, all[5] + 1, ALL).await;
     assert_eq!((seqs(&page), page.gap), (later, None));
+}
+
+/// What a page cuts is read by offset, byte for byte, until the event is evicted.
+pub async fn a_large_event_is_read_in_parts(store: Arc<dyn Store>) {
+    let mut writer = Writer::create(&store, "s").await;
+    let payload: Vec<u8> = (0..10_000_u32).map(|byte| (byte % 251) as u8).collect();
+    let small = writer.append(STREAM, &["small"]).await[0];
+    let event = writer.event(STREAM, EventKind::Notification, &payload);
+    let large = event.seq;
+    writer.commit(events([event])).await.expect("it is appended");
+    let after = writer.append(STREAM, &["after"]).await[0];
+    let part = async |seq, offset, bytes_max| {
+        let read = store.read_part(writer.session, STREAM, seq, offset, bytes_max).await;
+        read.expect("it is read")
+    };
+    let page = read(&writer, 0, 100).await;
+    assert_eq!((seqs(&page), page.rest_bytes, page.more), (vec![small], 0, true));
+    for bytes_max in [0, 1, 999, 1_000, 9_999] {
+        let page = read(&writer, small, bytes_max).await;
+        assert_eq!((seqs(&page), page.more), (vec![large.0], true));
+        assert_eq!(page.rest_bytes, payload.len() - bytes_max);
+        assert_eq!(page.events[0].payload, payload[..bytes_max]);
+        assert_eq!(page.next(Seq(small)), large);
+    }
+    let page = read(&writer, small, payload.len() + 5).await;
+    assert_eq!((seqs(&page), page.rest_bytes), (vec![large.0, after], 0));
+    for step in [1_000, 3_333] {
+        let mut whole = Vec::new();
+        while let Some(next) = part(large, whole.len(), step).await.filter(|next| !next.is_empty())
+        {
+            assert!(next.len() <= step);
+            whole.extend_from_slice(&next);
+        }
+        assert_eq!(whole, payload);
+    }
+    let rest = |offset: usize| Some(payload[offset..].to_vec().into());
+    assert_eq!(part(large, 9_990, usize::MAX).await, rest(9_990));
+    for offset in [payload.len(), payload.len() + 1, usize::MAX] {
+        assert_eq!(part(large, offset, usize::MAX).await, rest(payload.len()), "{offset}");
+    }
+    assert_eq!(part(Seq(after + 1), 0, 10).await, None);
+    writer.evict(STREAM, large.0, true).await;
+    let read = store.read_part(writer.session, STREAM, large, 1_000, 10).await;
+    assert_eq!(read.expect("it is read"), None);
 }
 
 /// Evicting a stream leaves its responses, unless they are named.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
@@ -77,11 +78,11 @@ impl Extent {
         self.bytes
     }
 
-    /// Reads the payload. Blocks.
-    pub(super) fn read(&self) -> io::Result<Bytes> {
-        let mut payload = vec![0; self.bytes as usize];
-        self.file.file.read_exact_at(&mut payload, self.offset)?;
-        Ok(payload.into())
+    /// Reads a part of the payload, which must lie inside. Blocks.
+    pub(super) fn read(&self, part: Range<usize>) -> io::Result<Bytes> {
+        let mut bytes = vec![0; part.len()];
+        self.file.file.read_exact_at(&mut bytes, self.offset + part.start as u64)?;
+        Ok(bytes.into())
     }
 }
 

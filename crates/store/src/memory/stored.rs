@@ -1,6 +1,7 @@
 //! A payload, wherever it is.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,29 +50,51 @@ impl Stored {
         }
     }
 
-    fn in_reach(&self) -> Option<Bytes> {
+    /// `None`: it must be read from the file.
+    fn in_reach(&self, part: Part) -> Option<Bytes> {
         match &self.place {
-            Place::Memory { payload, .. } => Some(payload.clone()),
+            Place::Memory { payload, .. } => Some(payload.slice(part.of(payload.len()))),
             Place::File(_) => None,
             Place::Nowhere => Some(Bytes::new()),
         }
     }
 
-    fn read(&self) -> io::Result<Bytes> {
+    fn read(&self, part: Part) -> io::Result<Bytes> {
         match &self.place {
-            Place::Memory { payload, .. } => Ok(payload.clone()),
-            Place::File(extent) => extent.read(),
+            Place::Memory { payload, .. } => Ok(payload.slice(part.of(payload.len()))),
+            Place::File(extent) => extent.read(part.of(extent.bytes() as usize)),
             Place::Nowhere => Ok(Bytes::new()),
         }
     }
 }
 
-/// The payloads of `all`, in order; the thread is not blocked.
-pub(super) async fn fetch(all: Vec<Arc<Stored>>) -> Result<Vec<Bytes>, Failure> {
-    if let Some(payloads) = all.iter().map(|one| one.in_reach()).collect() {
+/// What is wanted of a payload.
+#[derive(Clone, Copy)]
+struct Part {
+    offset: usize,
+    bytes_max: usize,
+}
+
+impl Part {
+    /// The bytes of it that a payload of this length has.
+    fn of(self, payload_bytes: usize) -> Range<usize> {
+        let start = self.offset.min(payload_bytes);
+        start..start + self.bytes_max.min(payload_bytes - start)
+    }
+}
+
+/// Of each payload of `all`, in order, at most `bytes_max` bytes from `offset` on; the thread is
+/// not blocked.
+pub(super) async fn fetch(
+    all: Vec<Arc<Stored>>,
+    offset: usize,
+    bytes_max: usize,
+) -> Result<Vec<Bytes>, Failure> {
+    let part = Part { offset, bytes_max };
+    if let Some(payloads) = all.iter().map(|one| one.in_reach(part)).collect() {
         return Ok(payloads);
     }
-    let read = move || all.iter().map(|one| one.read()).collect::<io::Result<_>>();
+    let read = move || all.iter().map(|one| one.read(part)).collect::<io::Result<_>>();
     on_blocking_thread(read).await.map_err(|error| {
         Failure::new("read its spill file", "check the disk of the temporary folder", error)
     })

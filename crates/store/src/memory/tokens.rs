@@ -38,7 +38,7 @@ impl Row {
     pub(super) async fn record(mut self) -> Result<DedupRecord, Failure> {
         if let Outcome::Finished { response, .. } = &mut self.record.outcome
             && let Some(stored) = self.stored
-            && let Some(payload) = fetch(vec![stored]).await?.pop()
+            && let Some(payload) = fetch(vec![stored], 0, usize::MAX).await?.pop()
         {
             *response = payload;
         }
