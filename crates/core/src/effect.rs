@@ -287,6 +287,16 @@ pub enum Note {
         /// True if their client was still owed them.
         owed: bool,
     },
+    /// A call was refused, as there is no room for its answer.
+    NoRoom {
+        /// Names of limits: one of them is reached.
+        limits: &'static [&'static str],
+    },
+    /// The session ends, as its client has left it alone.
+    Idle {
+        /// For how long.
+        idle_ms: u64,
+    },
     /// Something was ignored on purpose.
     Ignored(&'static str),
     /// The session lost or regained its server.

@@ -164,6 +164,28 @@ pub enum WireEvent {
     },
 }
 
+/// Which of its channels an upstream used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// The answer to this call's POST: what comes on it belongs to the call (spec SSE-5).
+    Call(CallId),
+    /// A stream beside those of the calls: what comes on it is unrelated to any that runs (spec
+    /// GET-4). A response on it answers its call all the same.
+    Standalone,
+    /// One channel carries everything, as over stdio: the channel tells nothing.
+    Unknown,
+}
+
+impl Channel {
+    /// The call whose channel it is.
+    pub fn call(self) -> Option<CallId> {
+        match self {
+            Self::Call(call) => Some(call),
+            Self::Standalone | Self::Unknown => None,
+        }
+    }
+}
+
 /// What an upstream reports.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -172,15 +194,16 @@ pub enum FromUpstream {
     Sent(CallId),
     /// Provably no byte of the call left.
     NotSent(CallId),
-    /// Upstream did not take the call, because it no longer knows the session (an HTTP 404 in place
-    /// of an answer). `Closed` follows.
-    SessionGone(CallId),
+    /// As `Closed`, and upstream did not take these calls, because it no longer knows the session
+    /// (an HTTP 404 in place of an answer). One input: who is told of the loss by one of these and
+    /// calls again meets a server that is known to be gone.
+    SessionGone(Vec<CallId>),
     /// The call was sent, and nothing will tell its outcome: the stream that would have is gone.
     Lost(CallId),
-    /// A response, notification or request; `call` if the adapter knows whose channel it used.
+    /// A response, notification or request.
     Message {
-        /// Whose channel it came on.
-        call: Option<CallId>,
+        /// The channel it came on.
+        channel: Channel,
         /// The message.
         message: Message,
     },

@@ -222,6 +222,11 @@ impl Ledger {
         self.running.iter().filter_map(|id| self.calls.get(id))
     }
 
+    /// How many calls are in flight.
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
     /// Forgets a call.
     pub fn remove(&mut self, id: CallId) -> Option<Call> {
         let call = self.calls.remove(&id)?;

@@ -55,6 +55,9 @@ pub struct Limits {
     pub retry_ms: u64,
     /// `retry:` of a fenced connection.
     pub fenced_retry_ms: u64,
+    /// Time a connection has to take the end of its stream once that was told to end, or lost; then
+    /// the connection is cut.
+    pub stream_end_grace_ms: u64,
     /// Interval of keep-alive comments.
     pub keep_alive_ms: u64,
     /// Kernel time-out for unacknowledged bytes (`TCP_USER_TIMEOUT`).
@@ -85,7 +88,7 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Child processes in all.
     pub children_max: usize,
-    /// Streams kept in one session.
+    /// Streams kept in one session, the standalone one among them; at least 2.
     pub session_streams_max: usize,
     /// Calls of one session that are remembered only as "do not run it again", once their streams
     /// had to be forgotten.
@@ -102,16 +105,17 @@ pub struct Limits {
     /// Log bytes of one session. Beyond it what its clients have goes, an upstream that can wait
     /// is asked to, and what is still owed is kept up to `session_log_hard_bytes_max`.
     pub session_log_bytes_max: u64,
-    /// Log bytes of one session at which a running call ends with an error: what is owed is never
-    /// dropped below. Calls are admitted only if one more `session_log_bytes_max` is left.
+    /// Log bytes of one session: what is owed is never dropped below. Here progress makes way for
+    /// answers, and calls are admitted only if one more `session_log_bytes_max` is left.
     pub session_log_hard_bytes_max: u64,
-    /// Longest time an upstream is asked to wait for room in a session's log.
+    /// Longest time an upstream is asked to wait for room in a session's log, from when that last
+    /// outgrew its quota.
     pub back_pressure_max_ms: u64,
     /// What a stream of an upstream brings on one connection before it can be asked to wait: small
     /// answers pass while a flood waits.
     pub back_pressure_free_bytes: u64,
-    /// Room in the log without which no call is admitted; at most half of what its session may
-    /// keep.
+    /// Room in the log without which no call is admitted, and which is kept free for the answer of
+    /// every running call; at most half of what its session may keep.
     pub claim_room_bytes_min: u64,
     /// Log bytes of one principal.
     pub principal_log_bytes_max: u64,
@@ -136,6 +140,8 @@ pub struct Limits {
     pub line_bytes_max: usize,
     /// One SSE event.
     pub event_bytes_max: usize,
+    /// The operator's file of credentials and subjects: about 100 bytes for each credential.
+    pub subjects_file_bytes_max: u64,
     /// Nesting of one JSON message.
     pub json_depth_max: usize,
     /// Messages waiting to be written to one upstream.
@@ -150,11 +156,12 @@ pub struct Limits {
     pub drain_ms: u64,
 }
 
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const MIB: u64 = 1024 * 1024;
+
 impl Default for Limits {
     fn default() -> Self {
-        const MINUTE_MS: u64 = 60_000;
-        const HOUR_MS: u64 = 60 * MINUTE_MS;
-        const MIB: u64 = 1024 * 1024;
         Self {
             owed_grace_ms: Some(8_000),
             hold_max_ms: 10_000,
@@ -176,6 +183,7 @@ impl Default for Limits {
             session_unused_ms: MINUTE_MS,
             retry_ms: 2_000,
             fenced_retry_ms: 30_000,
+            stream_end_grace_ms: 5_000,
             keep_alive_ms: 15_000,
             tcp_user_timeout_ms: 30_000,
             tcp_keepalive_time_ms: 15_000,
@@ -212,6 +220,7 @@ impl Default for Limits {
             name_bytes_max: 1_024,
             line_bytes_max: 16 * MIB as usize,
             event_bytes_max: 16 * MIB as usize,
+            subjects_file_bytes_max: 8 * MIB,
             json_depth_max: 128,
             upstream_queue_max: 1_024,
             upstream: UpstreamLimits::default(),
@@ -231,6 +240,15 @@ pub enum LimitsError {
     Zero {
         /// The limit.
         name: &'static str,
+    },
+    /// No call would ever be admitted.
+    #[error(
+        "session_streams_max ({session_streams_max}) must be at least 2, one of them for what \
+         belongs to no call: raise it, or leave it out for its default"
+    )]
+    NoStreamForCalls {
+        /// The configured number.
+        session_streams_max: usize,
     },
     /// A client that waits for `retry:` would find its stream already abandoned.
     #[error(

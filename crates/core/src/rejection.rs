@@ -87,8 +87,8 @@ impl Reason {
     pub fn message(self) -> &'static str {
         match self {
             Self::StreamNotDrained => {
-                "Not run. The same call already ran to its end, but its answer has not reached \
-                 you yet. Do not send it again: the first one counts. Check its effect with \
+                "Not run. The same call already ran to its end, but its answer may not have \
+                 reached you. Do not send it again: the first one counts. Check its effect with \
                  another tool."
             }
             Self::RequestInFlight => {
@@ -106,8 +106,8 @@ impl Reason {
                  run this call, send it with a fresh token."
             }
             Self::ReplayInProgress => {
-                "Not run. Earlier answers of this session are still being delivered. It is safe \
-                 to send this call again in 2 seconds."
+                "Not run. An earlier answer or message may not have reached you yet, and it goes \
+                 first. It is safe to send this call again in some seconds."
             }
             Self::OutcomeUnknown => {
                 "Not run. Nobody knows whether the earlier identical call took effect. Check \
@@ -161,8 +161,8 @@ impl LostAnswer {
                  on the newer request."
             }
             Self::Expired => {
-                "The answer is gone: it was kept for the retention time and nobody fetched it. \
-                 The call did run. Check its effect before you repeat it."
+                "The answer is gone: nobody fetched it within the retention time, or before the \
+                 log had no room for it. The call did run. Check its effect before you repeat it."
             }
             Self::HistoryLost => {
                 "The answer is gone: the gateway stopped uncleanly and lost the end of its log. \
@@ -256,7 +256,9 @@ impl Rejection {
     }
 
     /// What a model or person reads. A call that was held behind *another* call's owed answer is
-    /// told that it may come again, not that it already ran.
+    /// told that it may come again, not that it already ran: what one reads that is held behind a
+    /// replay. It is true of both, and whatever became of the older answer: it may be on its way,
+    /// wait to be fetched, or have arrived without proof.
     pub fn message(&self) -> &'static str {
         match self.reason {
             Reason::StreamNotDrained if self.send_again => Reason::ReplayInProgress.message(),
@@ -281,5 +283,36 @@ mod tests {
             assert!(message.starts_with("Not run. "), "{message}");
             assert!(!message.contains("GET") && !message.contains("Last-Event-ID"), "{message}");
         }
+    }
+
+    fn rejection(reason: Reason, send_again: bool) -> Rejection {
+        Rejection {
+            reason,
+            request_id: Bytes::from_static(b"1"),
+            hint: None,
+            send_again,
+            retry_after_ms: 60_000,
+            original_ended_ms: None,
+        }
+    }
+
+    /// Nobody knows at a refusal whether an answer is on its way, waits or has arrived unproved,
+    /// and how long a hold takes is the operator's to set.
+    #[test]
+    fn no_message_claims_that_an_answer_travels_or_when_the_call_would_run() {
+        for (reason, send_again) in Reason::ALL.into_iter().flat_map(|r| [(r, false), (r, true)]) {
+            let message = rejection(reason, send_again).message();
+            for claim in ["being delivered", "on its way", "2 seconds"] {
+                assert!(!message.contains(claim), "{reason:?} {send_again}: {message}");
+            }
+        }
+        for reason in [Reason::StreamNotDrained, Reason::ReplayInProgress] {
+            let message = rejection(reason, true).message();
+            assert!(message.contains("may not have reached you"), "{reason:?}: {message}");
+            assert!(message.contains("safe to send"), "{reason:?}: {message}");
+        }
+        let same_call = rejection(Reason::StreamNotDrained, false).message();
+        assert!(same_call.contains("may not have reached you"), "{same_call}");
+        assert!(same_call.contains("Do not send it again"), "{same_call}");
     }
 }

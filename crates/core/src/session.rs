@@ -13,6 +13,8 @@ mod mark;
 mod post;
 mod record;
 mod retention;
+mod room;
+mod route;
 mod rows;
 mod timer;
 mod undo;
@@ -27,6 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use check::Footprint;
+pub use room::BackPressure;
 pub use view::{CallView, SessionView, StreamView};
 
 use crate::effect::{Effect, Output};
@@ -134,8 +137,6 @@ struct UpstreamState {
     down: bool,
     /// True from `Closed` until one call was told (row 17).
     lost_untold: bool,
-    /// True if a call was told before `Closed` came.
-    told_early: bool,
     /// `notifications/initialized`, as the client sent it.
     initialized: Option<Bytes>,
     /// Settings to restore: latest message by what it sets.

@@ -1,5 +1,7 @@
 //! Streams and their states (design section 3).
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +114,9 @@ pub struct Stream {
     pub bytes: u64,
     /// Those of them that are responses; they outlive the rest.
     pub response_bytes: u64,
+    /// The rest of them, in pieces that go together when the log is full; oldest first.
+    #[serde(default)]
+    pub segments: VecDeque<Segment>,
     /// When its state ends by itself.
     #[serde(skip)]
     pub deadline_ms: Option<u64>,
@@ -119,6 +124,15 @@ pub struct Stream {
     pub evicted: Seq,
     /// True if responses were dropped too.
     pub emptied: bool,
+}
+
+/// A run of a stream's progress: all its events but responses, up to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Its last event.
+    pub through: Seq,
+    /// Bytes of its events.
+    pub bytes: u64,
 }
 
 /// The connection that carries a stream.
@@ -151,6 +165,7 @@ impl Stream {
             detached_before_ms: 0,
             bytes: 0,
             response_bytes: 0,
+            segments: VecDeque::new(),
             deadline_ms: None,
             evicted: Seq::ORIGIN,
             emptied: false,
@@ -160,6 +175,21 @@ impl Stream {
     /// True if this is the session's standalone stream.
     pub fn is_standalone(&self) -> bool {
         self.id == StreamId::STANDALONE
+    }
+
+    /// Bytes of its events in the log but for responses.
+    pub fn progress_bytes(&self) -> u64 {
+        self.bytes - self.response_bytes
+    }
+
+    /// Counts an event of progress: to the newest segment, or a new one if that has its fill.
+    pub fn extend_segments(&mut self, seq: Seq, bytes: u64, segment_bytes_max: u64) {
+        match self.segments.back_mut() {
+            Some(segment) if segment.bytes + bytes <= segment_bytes_max => {
+                *segment = Segment { through: seq, bytes: segment.bytes + bytes };
+            }
+            _ => self.segments.push_back(Segment { through: seq, bytes }),
+        }
     }
 
     /// True if its final event was confirmed by the client.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rejoin_core::effect::{Effect, Event, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
-use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent};
+use rejoin_core::input::{
+    Channel, FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent,
+};
 use rejoin_core::message::Message;
 use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
@@ -454,7 +456,7 @@ impl World {
     }
 
     fn upstream(&mut self, text: &str) {
-        let event = FromUpstream::Message { call: None, message: parse(text) };
+        let event = FromUpstream::Message { channel: Channel::Unknown, message: parse(text) };
         self.feed(Input::Upstream(event));
     }
 
@@ -540,11 +542,14 @@ impl World {
             Op::Answer { error, .. } => return self.answer(call, error),
             Op::Progress { .. } => {
                 let params = format!(r#"{{"progressToken":{call},"progress":1}}"#);
-                FromUpstream::Message { call: None, message: notification("progress", &params) }
+                FromUpstream::Message {
+                    channel: Channel::Unknown,
+                    message: notification("progress", &params),
+                }
             }
             Op::Ask { .. } => {
                 let message = parse(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
-                FromUpstream::Message { call: Some(call), message }
+                FromUpstream::Message { channel: Channel::Call(call), message }
             }
             Op::NotSent { .. } => {
                 let view = self.session.view();

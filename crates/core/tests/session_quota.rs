@@ -2,9 +2,11 @@
 
 mod support;
 
+use rejoin_core::effect::{Effect, Note, ToUpstream};
 use rejoin_core::id::{CallId, EventId, Seq, StreamId};
 use rejoin_core::input::{Input, WireEvent};
 use rejoin_core::rejection::Reason;
+use rejoin_core::session::BackPressure;
 use rejoin_core::settings::{Delivery, Settings};
 use support::{Rig, call};
 
@@ -56,6 +58,10 @@ fn a_burst_of_confirmed_answers_makes_way_for_the_next() {
         let id: EventId = rig.event_id(stream, seq);
         rig.feed(Input::Acknowledge(vec![id]));
     }
+}
+
+fn waits(rig: &Rig) -> bool {
+    rig.session.back_pressure(rig.now_ms) != BackPressure::None
 }
 
 fn quotas(settings: &mut Settings) {
@@ -132,18 +138,18 @@ fn progress_of_presumed_answers_goes_before_a_call_is_refused_and_their_response
 fn an_upstream_is_asked_to_wait_beyond_the_quota_and_not_for_ever() {
     let mut rig = bounded(quotas);
     burst(&mut rig, 1..=3);
-    assert!(!rig.session.asks_upstream_to_wait(rig.now_ms));
+    assert!(!waits(&rig));
     burst(&mut rig, 4..=4);
-    assert!(rig.session.asks_upstream_to_wait(rig.now_ms));
+    assert!(waits(&rig));
     rig.pass(6_000);
-    assert!(!rig.session.asks_upstream_to_wait(rig.now_ms), "what had arrived made room");
+    assert!(!waits(&rig), "what had arrived made room");
     let post = rig.post(&call("9", "slow", "{}"));
     for progress in 0..400 {
         rig.progress(CallId(last_call(&rig)), progress);
     }
-    assert!(rig.session.asks_upstream_to_wait(rig.now_ms), "{}", rig.session.log_bytes());
+    assert!(waits(&rig), "{}", rig.session.log_bytes());
     rig.pass(10_000);
-    assert!(!rig.session.asks_upstream_to_wait(rig.now_ms), "nothing can make room: it goes on");
+    assert!(!waits(&rig), "nothing can make room: it goes on");
     answer_with(&mut rig, 100);
     let stream = rig.opened(post).expect("it streams").stream;
     assert!(rig.events_after(stream, Seq::ORIGIN).last().expect("an answer").1.contains("xxxx"));
@@ -203,4 +209,220 @@ fn what_clients_have_goes_when_the_shared_quotas_are_nearly_used_up() {
     assert!(rig.session.log_bytes() > 5_000);
     rig.feed(Input::Room { bytes: 10 });
     assert_eq!(rig.session.log_bytes(), 0);
+}
+
+/// An effectful call that runs; its number upstream and its stream.
+fn running(rig: &mut Rig, id: u64) -> (CallId, StreamId) {
+    let post = rig.post(&call(&id.to_string(), "work", &format!(r#"{{"n":{id}}}"#)));
+    let stream = rig.opened(post).expect("it is admitted").stream;
+    (CallId(last_call(rig)), stream)
+}
+
+fn answer_call(rig: &mut Rig, call: CallId, bytes: usize) {
+    let text = "x".repeat(bytes);
+    rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{{"text":"{text}"}}}}"#));
+}
+
+fn last_text(rig: &Rig, stream: StreamId) -> String {
+    rig.events_after(stream, Seq::ORIGIN).last().map(|(_, text)| text.clone()).unwrap_or_default()
+}
+
+fn evictions(rig: &Rig, id: StreamId) -> u64 {
+    let notes = rig.effects.iter().filter(
+        |effect| matches!(effect, Effect::Note(Note::Evicted { stream, .. }) if *stream == id),
+    );
+    notes.count() as u64
+}
+
+#[test]
+fn a_flood_at_the_hard_limit_loses_its_own_progress_and_ends_no_call() {
+    let mut rig = bounded(quotas);
+    let (innocent, its_stream) = running(&mut rig, 1);
+    let (flood, flooded) = running(&mut rig, 2);
+    for number in 0..2_000 {
+        rig.progress(flood, number);
+        if number % 100 == 0 {
+            rig.progress(innocent, number);
+        }
+        assert!(rig.session.log_bytes() + 2 * 10_000 <= 80_000, "room for two answers is kept");
+    }
+    assert!(evictions(&rig, flooded) > 0);
+    assert_eq!(evictions(&rig, its_stream), 0, "the other stream lost nothing");
+    answer_call(&mut rig, innocent, 9_000);
+    answer_call(&mut rig, flood, 9_000);
+    for stream in [its_stream, flooded] {
+        assert!(last_text(&rig, stream).contains("xxxx"), "{stream} has its answer");
+    }
+    let cancelled = |e: &Effect| matches!(e, Effect::Upstream(ToUpstream::Cancel { .. }));
+    assert!(!rig.effects.iter().any(cancelled));
+    rig.session.check().expect("consistent");
+    // Its client, which read nothing, is told the gap and finds the answer behind it.
+    let get = rig.get(Some(rig.event_id(flooded, 0)));
+    assert!(rig.opened(get).expect("it resumes").gap.is_some());
+}
+
+#[test]
+fn progress_that_its_connection_took_makes_way_and_its_upstream_need_not_wait() {
+    let mut rig = bounded(quotas);
+    let post = rig.post(&call("1", "work", "{}"));
+    let (flood, stream) = (CallId(last_call(&rig)), rig.opened(post).expect("open").stream);
+    for number in 0..5_000 {
+        rig.progress(flood, number);
+        let produced = rig.events_after(stream, Seq::ORIGIN).last().expect("an event").0;
+        rig.wire(post, WireEvent::Progress { sent: Seq(produced) });
+        assert!(!waits(&rig), "at {number}");
+    }
+    let kept = rig.session.log_bytes();
+    assert!((5_000..=20_000).contains(&kept), "what may be in transit is kept: {kept}");
+    answer_call(&mut rig, flood, 100);
+    assert!(last_text(&rig, stream).contains("xxxx"));
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn only_calls_whose_client_is_far_behind_are_asked_to_wait() {
+    let mut rig = bounded(quotas);
+    let (quiet, _) = running(&mut rig, 1);
+    let (flood, _) = running(&mut rig, 2);
+    rig.progress(quiet, 1);
+    for number in 0..300 {
+        rig.progress(flood, number);
+    }
+    let pressure = rig.session.back_pressure(rig.now_ms);
+    assert_eq!(pressure, BackPressure::Calls(vec![flood]));
+    assert!(pressure.is_on(Some(flood)) && !pressure.is_on(Some(quiet)) && !pressure.is_on(None));
+}
+
+#[test]
+fn what_a_replay_has_yet_to_read_is_not_taken_for_read() {
+    let mut rig = bounded(quotas);
+    let post = rig.post(&call("1", "work", "{}"));
+    let (flood, stream) = (CallId(last_call(&rig)), rig.opened(post).expect("open").stream);
+    for number in 0..150 {
+        rig.progress(flood, number);
+    }
+    rig.wire(post, WireEvent::Progress { sent: Seq(150) });
+    rig.lose(post, Seq(150));
+    let get = rig.get(Some(rig.event_id(stream, 1)));
+    assert!(rig.opened(get).expect("it resumes").gap.is_none());
+    for number in 150..300 {
+        rig.progress(flood, number);
+    }
+    assert_eq!(evictions(&rig, stream), 0, "its new connection reads it now");
+    rig.wire(get, WireEvent::ReplayAcknowledged);
+    rig.wire(get, WireEvent::Progress { sent: Seq(300) });
+    rig.pass(2_000);
+    rig.progress(flood, 300);
+    assert!(evictions(&rig, stream) > 0 && rig.session.log_bytes() <= 20_000);
+}
+
+#[test]
+fn every_call_that_was_admitted_finds_room_for_its_answer_whatever_fills_the_log() {
+    let mut rig = bounded(quotas);
+    let small: Vec<_> = (1..=3).map(|id| running(&mut rig, id)).collect();
+    let large: Vec<_> = (4..=6).map(|id| running(&mut rig, id)).collect();
+    for &(call, stream) in &large {
+        answer_call(&mut rig, call, 30_000);
+        let text = last_text(&rig, stream);
+        assert!(text.contains("xxxx") || text.contains("more than the log"), "{}", &text[..90]);
+    }
+    assert!(rig.session.log_bytes() > 30_000, "one at least was kept");
+    for &(call, stream) in &small {
+        rig.progress(call, 1);
+        answer_call(&mut rig, call, 9_000);
+        assert!(last_text(&rig, stream).contains("xxxx"), "{stream} has its answer");
+    }
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn progress_without_any_room_is_told_as_a_gap() {
+    let mut rig = bounded(quotas);
+    let (call, stream) = running(&mut rig, 1);
+    let (large, _) = running(&mut rig, 2);
+    answer_call(&mut rig, large, 69_900);
+    rig.progress(call, 1);
+    assert_eq!(evictions(&rig, stream), 1);
+    assert!(last_text(&rig, stream).is_empty(), "nothing of it is kept");
+    answer_call(&mut rig, call, 9_000);
+    assert!(last_text(&rig, stream).contains("xxxx"));
+    let get = rig.get(Some(rig.event_id(stream, 0)));
+    assert!(rig.opened(get).expect("it resumes").gap.is_some());
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn a_presumed_answer_makes_way_before_another_is_lost() {
+    let mut rig = bounded(quotas);
+    let calls: Vec<_> = (1..=4)
+        .map(|id| {
+            let post = rig.post(&call(&id.to_string(), "work", &format!(r#"{{"n":{id}}}"#)));
+            (post, CallId(last_call(&rig)), rig.opened(post).expect("admitted").stream)
+        })
+        .collect();
+    for &(post, call, stream) in &calls {
+        answer_call(&mut rig, call, 30_000);
+        assert!(last_text(&rig, stream).contains("xxxx"), "{stream} has its answer");
+        rig.deliver(post);
+    }
+    assert!(rig.session.log_bytes() <= 80_000);
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn answers_that_nobody_came_back_for_do_not_refuse_every_later_call() {
+    let mut rig = bounded(quotas);
+    let mut lost = Vec::new();
+    for id in 1..=12 {
+        let (call, stream) = running(&mut rig, id);
+        answer_call(&mut rig, call, 9_000);
+        let connection = rig.opened_on(stream);
+        rig.lose(connection, Seq::ORIGIN);
+        lost.push(stream);
+        rig.pass(120_000);
+    }
+    let kept = |rig: &Rig, id: StreamId| {
+        rig.session.view().streams.iter().any(|stream| stream.id == id && stream.bytes > 0)
+    };
+    assert!(!kept(&rig, lost[0]), "the oldest made way");
+    assert!(lost[9..].iter().all(|&id| kept(&rig, id)), "the newest did not");
+    let owed = |e: &Effect| matches!(e, Effect::Note(Note::Evicted { owed: true, .. }));
+    assert!(rig.effects.iter().any(owed), "never silently");
+    // Who comes for the answer after all is told.
+    let get = rig.get(Some(rig.event_id(lost[0], 0)));
+    let word = rig.opened(get).expect("never 404").last_word.clone().expect("it is gone");
+    assert!(String::from_utf8_lossy(&word).contains("did run"));
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn the_calls_of_a_batch_need_room_for_all_their_answers_together() {
+    let mut rig = bounded(quotas);
+    let bodies: Vec<_> =
+        (1..=9).map(|id| call(&id.to_string(), "work", &format!(r#"{{"n":{id}}}"#))).collect();
+    let bodies: Vec<_> = bodies.iter().map(String::as_str).collect();
+    rig.post_with(&bodies, None);
+    assert_eq!(rig.executed().len(), 6, "of 60,000 bytes each may need 10,000");
+    for call in rig.executed() {
+        answer_call(&mut rig, call, 9_000);
+    }
+    let answers = rig.log.values().flatten().filter(|event| event.payload.len() > 9_000);
+    assert_eq!(answers.count(), 6);
+    rig.session.check().expect("consistent");
+}
+
+#[test]
+fn a_question_that_was_evicted_unread_is_answered_for_its_client() {
+    let mut rig = bounded(quotas);
+    let (flood, stream) = running(&mut rig, 1);
+    rig.upstream(r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}"#);
+    assert!(rig.events_after(stream, Seq::ORIGIN)[0].1.contains("elicitation"));
+    for number in 0..2_000 {
+        rig.progress(flood, number);
+    }
+    let answered = |e: &&Effect| {
+        matches!(e, Effect::Upstream(ToUpstream::Send(body))
+            if body.starts_with(br#"{"jsonrpc":"2.0","id":7,"error""#))
+    };
+    assert_eq!(rig.effects.iter().filter(answered).count(), 1);
 }

@@ -4,7 +4,7 @@ mod support;
 
 use rejoin_core::effect::{Effect, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Seq, StreamId};
-use rejoin_core::input::{FromUpstream, Input, Post, Request};
+use rejoin_core::input::{Channel, FromUpstream, Input, Post, Request};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
@@ -275,7 +275,7 @@ fn a_refused_outcome_comes_again_whole() {
     rig.post_with(&[&body], Some(token(1)));
     let mut out = Output::default();
     let result = parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    let event = FromUpstream::Message { call: None, message: result };
+    let event = FromUpstream::Message { channel: Channel::Unknown, message: result };
     rig.session.handle(Input::Upstream(event), rig.now_ms, &mut out);
     let mut again = Output::default();
     let record = foreign(&body, Outcome::Running);

@@ -4,7 +4,7 @@ mod support;
 
 use rejoin_core::effect::{Effect, ToUpstream};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
-use rejoin_core::input::{FromUpstream, Input};
+use rejoin_core::input::{Channel, FromUpstream, Input};
 use rejoin_core::message::{Incoming, parse as parse_bytes};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
@@ -178,7 +178,8 @@ fn a_server_request_goes_to_the_only_running_call_else_to_the_standalone_stream(
     rig.upstream(ask);
     rig.post(&call("2", "b", "{}"));
     rig.upstream(ask);
-    let hint = FromUpstream::Message { call: Some(rig.executed()[0]), message: parse(ask) };
+    let hint =
+        FromUpstream::Message { channel: Channel::Call(rig.executed()[0]), message: parse(ask) };
     rig.feed(Input::Upstream(hint));
     let ids = |stream| {
         let events = rig.events_after(stream, Seq::ORIGIN);
@@ -187,6 +188,42 @@ fn a_server_request_goes_to_the_only_running_call_else_to_the_standalone_stream(
     let of_call = ids(stream(&rig, post));
     assert!(of_call[0].contains(r#""id":1"#) && of_call[1].contains(r#""id":3"#), "{of_call:?}");
     assert!(ids(StreamId::STANDALONE)[0].contains(r#""id":2"#));
+}
+
+#[test]
+fn what_came_beside_the_calls_goes_to_the_standalone_stream_while_its_client_listens() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&call("1", "a", "{}"));
+    let ended = rig.executed()[0];
+    let ask = |rig: &mut Rig, channel| {
+        let message = parse(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
+        rig.feed(Input::Upstream(FromUpstream::Message { channel, message }));
+    };
+    let count = |rig: &Rig, stream| rig.events_after(stream, Seq::ORIGIN).len();
+    ask(&mut rig, Channel::Standalone);
+    assert_eq!(count(&rig, stream(&rig, first)), 1, "nobody listens: the only running call");
+    let listening = rig.get(None);
+    ask(&mut rig, Channel::Standalone);
+    assert_eq!(count(&rig, StreamId::STANDALONE), 1);
+    ask(&mut rig, Channel::Unknown);
+    ask(&mut rig, Channel::Call(ended));
+    assert_eq!(count(&rig, stream(&rig, first)), 3);
+    let note = parse(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
+    for channel in [Channel::Standalone, Channel::Call(ended)] {
+        let message = note.clone();
+        rig.feed(Input::Upstream(FromUpstream::Message { channel, message }));
+    }
+    assert_eq!((count(&rig, StreamId::STANDALONE), count(&rig, stream(&rig, first))), (2, 4));
+    rig.answer(ended);
+    let second = rig.post(&call("2", "b", "{}"));
+    ask(&mut rig, Channel::Call(ended));
+    assert_eq!(count(&rig, StreamId::STANDALONE), 3, "of an ended call, not of another");
+    rig.lose(listening, Seq::ORIGIN);
+    ask(&mut rig, Channel::Standalone);
+    assert_eq!(count(&rig, stream(&rig, second)), 1);
+    rig.post(&call("3", "c", "{}"));
+    ask(&mut rig, Channel::Standalone);
+    assert_eq!(count(&rig, StreamId::STANDALONE), 4, "it waits there");
 }
 
 #[test]
@@ -258,7 +295,7 @@ fn a_call_of_which_anything_is_heard_is_not_given_up() {
     let note = parse(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
     for _ in 0..4 {
         rig.pass(3_000_000);
-        let event = FromUpstream::Message { call: Some(call), message: note.clone() };
+        let event = FromUpstream::Message { channel: Channel::Call(call), message: note.clone() };
         rig.feed(Input::Upstream(event));
     }
     assert_eq!(rig.session.view().calls[0].phase, "claimed");
@@ -280,12 +317,34 @@ fn a_response_that_comes_twice_or_for_no_call_is_ignored() {
 fn a_session_gone_upstream_is_told_once_by_the_call_that_met_it() {
     let mut rig = Rig::plain();
     let post = rig.post(&call("1", "a", "{}"));
-    rig.feed(Input::Upstream(FromUpstream::SessionGone(rig.executed()[0])));
-    rig.feed(Input::Upstream(FromUpstream::Closed));
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(vec![rig.executed()[0]])));
     assert!(rig.events_after(stream(&rig, post), Seq::ORIGIN)[0].1.contains("40907"));
     let again = rig.post(&call("2", "a", "{}"));
     assert_eq!((reason(&rig, again), rig.executed().len()), (None, 2), "told once");
     let read = rig.post(&list(3));
-    rig.feed(Input::Upstream(FromUpstream::SessionGone(rig.executed()[2])));
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(vec![rig.executed()[2]])));
     assert_eq!(reason(&rig, read), Some(Reason::UpstreamUnavailable));
+}
+
+#[test]
+fn a_session_gone_upstream_under_a_call_that_was_given_up_is_still_to_be_told() {
+    let mut rig = Rig::plain();
+    rig.post(&call("1", "a", "{}"));
+    rig.notify(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(vec![rig.executed()[0]])));
+    let next = rig.post(&call("2", "a", "{}"));
+    assert_eq!(reason(&rig, next), Some(Reason::StateLost));
+}
+
+#[test]
+fn a_session_gone_upstream_loses_what_it_took_before_and_frees_what_it_did_not() {
+    let mut rig = Rig::plain();
+    let taken = rig.post(&call("1", "a", "{}"));
+    rig.feed(Input::Upstream(FromUpstream::Sent(rig.executed()[0])));
+    let not_taken = rig.post(&call("2", "b", "{}"));
+    rig.feed(Input::Upstream(FromUpstream::SessionGone(vec![rig.executed()[1]])));
+    let first = |rig: &Rig, post| rig.events_after(stream(rig, post), Seq::ORIGIN)[0].1.clone();
+    assert!(first(&rig, taken).contains("40906") && first(&rig, not_taken).contains("40907"));
+    rig.post(&call("3", "b", "{}"));
+    assert_eq!(rig.executed().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! Limits that must not be zero.
+//! Limits under which nothing could be served.
 
 use super::{Limits, LimitsError};
 
@@ -21,6 +21,9 @@ macro_rules! first_zero {
     };
 }
 
+/// The standalone stream, and one for a call.
+const SESSION_STREAMS_MIN: usize = 2;
+
 /// Refuses a zero under which the gateway could serve nothing, would end at once what it serves, or
 /// would never rest. Other zeros turn off what they limit.
 pub(super) fn check(limits: &Limits) -> Result<(), LimitsError> {
@@ -31,6 +34,7 @@ pub(super) fn check(limits: &Limits) -> Result<(), LimitsError> {
         server_request_max_ms,
         session_idle_ms,
         session_unused_ms,
+        stream_end_grace_ms,
         keep_alive_ms,
         tcp_keepalive_time_ms,
         tcp_keepalive_interval_ms,
@@ -61,7 +65,15 @@ pub(super) fn check(limits: &Limits) -> Result<(), LimitsError> {
         upstream.retry_ms,
         upstream.backoff_max_ms,
     );
-    zero.map_or(Ok(()), |name| Err(LimitsError::Zero { name }))
+    if let Some(name) = zero {
+        return Err(LimitsError::Zero { name });
+    }
+    // The standalone stream is there from the start: with one stream no call has any.
+    let session_streams_max = limits.session_streams_max;
+    if session_streams_max < SESSION_STREAMS_MIN {
+        return Err(LimitsError::NoStreamForCalls { session_streams_max });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -79,6 +91,16 @@ mod tests {
         nested.upstream.backoff_max_ms = 0;
         let name = "upstream.backoff_max_ms";
         assert_eq!(nested.check(), Err(LimitsError::Zero { name }));
+    }
+
+    #[test]
+    fn one_stream_is_refused_since_no_call_would_have_any() {
+        let with =
+            |session_streams_max| Limits { session_streams_max, ..Limits::default() }.check();
+        let refusal = with(1).unwrap_err().to_string();
+        assert!(refusal.starts_with("session_streams_max (1) must be at least 2"), "{refusal}");
+        assert_eq!(with(2), Ok(()));
+        assert_eq!(with(0), Err(LimitsError::Zero { name: "session_streams_max" }));
     }
 
     #[test]

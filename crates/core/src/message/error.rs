@@ -23,7 +23,10 @@ pub enum ParseError {
         bytes: usize,
     },
     /// More objects and arrays inside each other than allowed.
-    #[error("the message is nested deeper than {depth_max} levels: send it flatter")]
+    #[error(
+        "the message is nested deeper than {depth_max} levels: send it flatter, or raise \
+         `--limit json_depth_max=`"
+    )]
     TooDeep {
         /// The limit in levels.
         depth_max: usize,

@@ -78,6 +78,7 @@ impl Session {
         let without = stream.state.is_unsettled() || stream.state == StreamState::Presumed;
         let armed = |at_ms| self.timers.contains(&(at_ms, Timer::Stream(stream.id)));
         let known = |id| self.carried.get(&id) == Some(&stream.id);
+        let in_segments: u64 = stream.segments.iter().map(|segment| segment.bytes).sum();
         let checks = [
             (ordered, "produced >= sent >= acked"),
             (stream.last <= Some(cursors.produced), "its end is in the log"),
@@ -90,6 +91,7 @@ impl Session {
             (stream.connection.is_none_or(|c| known(c.id)), "its connection leads to it"),
             (stream.deadline_ms.is_none_or(armed), "its deadline is armed"),
             (stream.response_bytes <= stream.bytes, "responses are part of its bytes"),
+            (in_segments == stream.progress_bytes(), "the rest of its bytes is in segments"),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
             Some((_, what)) => Err(format!("not so: {what}: {stream:?}")),

@@ -37,6 +37,7 @@ impl Session {
         let undo = self.prepare_undo(&waiter, &decisions);
         let mut claimed = Vec::new();
         if waiter.stream.is_none() && !self.make_room(now_ms, out) {
+            out.effects.push(Effect::Note(Note::NoRoom { limits: &["session_streams_max"] }));
             let rejections = self.refusals(&waiter, |_| Reason::UpstreamUnavailable);
             return self.refuse(waiter, rejections, now_ms, out);
         }

@@ -98,6 +98,7 @@ impl Session {
             stream.state,
             StreamState::Released(_) | StreamState::Held | StreamState::Proved
         );
+        self.refuse_evicted_requests(id, after, out);
         self.remember_params(id);
         self.attach(id, connection, now_ms);
         if resumable {

@@ -11,6 +11,9 @@ use crate::id::{CallId, Seq, StreamId};
 use crate::ledger::Phase;
 use crate::stream::{Stream, StreamState};
 
+/// Progress is dropped in steps of this share of the session's quota.
+const SEGMENTS_OF_QUOTA: u64 = 64;
+
 impl Session {
     /// Appends one event to a stream. The caller has checked that the stream exists.
     pub(super) fn append(
@@ -21,6 +24,7 @@ impl Session {
         payload: Bytes,
         out: &mut Output,
     ) -> Seq {
+        let segment_bytes_max = self.limits().session_log_bytes_max / SEGMENTS_OF_QUOTA;
         let seq = Seq(self.last_seq.0 + 1);
         self.last_seq = seq;
         let Some(state) = self.streams.get_mut(&stream) else { return seq };
@@ -30,6 +34,8 @@ impl Session {
         state.bytes += bytes;
         if kind == EventKind::Response {
             state.response_bytes += bytes;
+        } else {
+            state.extend_segments(seq, bytes, segment_bytes_max);
         }
         self.log_bytes += bytes;
         if last {

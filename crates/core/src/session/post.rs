@@ -169,7 +169,21 @@ impl Session {
         if let Some(call) = original {
             out.effects.push(Effect::Note(Note::RepeatPrevented(call)));
         }
+        // Whether the server takes a call is known later: so early it is room that lacks.
+        if reason == Reason::UpstreamUnavailable {
+            out.effects.push(Effect::Note(Note::NoRoom { limits: self.tightest_limits() }));
+        }
         self.reject(request, reason, original, now_ms)
+    }
+
+    /// What bounds the log of this session: its own limit, or one of those that it shares. Of
+    /// these a session knows only what both together leave.
+    fn tightest_limits(&self) -> &'static [&'static str] {
+        if self.room_max_bytes < self.limits().session_log_hard_bytes_max {
+            &["principal_log_bytes_max", "total_log_bytes_max"]
+        } else {
+            &["session_log_hard_bytes_max"]
+        }
     }
 
     /// Builds a refusal; the hint is the original's stream, or the owed one that holds the POST.

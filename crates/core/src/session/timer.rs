@@ -187,6 +187,8 @@ impl Session {
         let unsettled = self.streams.values().any(|s| !s.is_standalone() && s.state.is_unsettled());
         let retention_ms = self.limits().retention_ms;
         if !unsettled || now_ms >= self.last_activity_ms + retention_ms {
+            let idle_ms = now_ms.saturating_sub(self.last_activity_ms);
+            out.effects.push(Effect::Note(Note::Idle { idle_ms }));
             return self.end(out);
         }
         if !self.upstream.down {

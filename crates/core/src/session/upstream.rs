@@ -1,11 +1,11 @@
 //! What comes from upstream: responses, progress, server requests, the end (design section 5).
 
-use super::retention::Needed;
+use super::room::{Needed, Purpose};
 use super::timer::Timer;
 use super::{ServerRequest, Session};
 use crate::effect::{Effect, EventKind, Note, Output};
 use crate::id::{CallId, Seq, StreamId};
-use crate::input::FromUpstream;
+use crate::input::{Channel, FromUpstream};
 use crate::ledger::{Phase, Settled};
 use crate::message::{self, Kind, Message};
 use crate::rejection::{LostAnswer, Reason, Rejection};
@@ -27,14 +27,14 @@ impl Session {
             FromUpstream::NotSent(call) => {
                 self.not_sent(call, Reason::UpstreamUnavailable, now_ms, out);
             }
-            FromUpstream::SessionGone(call) => self.session_gone(call, now_ms, out),
+            FromUpstream::SessionGone(calls) => self.session_gone(&calls, now_ms, out),
             FromUpstream::Lost(call) => self.lose_running_call(call, now_ms, out),
-            FromUpstream::Message { call, message } => match message.kind() {
+            FromUpstream::Message { channel, message } => match message.kind() {
                 Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
-                Kind::Request => self.server_request(call, &message, now_ms, out),
-                Kind::Notification => self.notification(call, &message, now_ms, out),
+                Kind::Request => self.server_request(channel, &message, now_ms, out),
+                Kind::Notification => self.notification(channel, &message, now_ms, out),
             },
-            FromUpstream::Closed => self.upstream_closed(now_ms, out),
+            FromUpstream::Closed => self.upstream_closed(false, now_ms, out),
             FromUpstream::Reopened => self.upstream_reopened(now_ms, out),
         }
     }
@@ -63,8 +63,9 @@ impl Session {
         let not_run = message.error_code().is_some_and(|code| NOT_RUN_CODES.contains(&code));
         // Its row, if it has one, gets a copy.
         let copies = u64::from(call.key().is_some() && !not_run);
-        let needed = Needed { log: body.len() as u64, rows: body.len() as u64 * copies };
-        if stream.is_some() && !self.fit_needed(needed, now_ms, out) {
+        let bytes = body.len() as u64;
+        let needed = Needed::with_rows(bytes, bytes * copies);
+        if stream.is_some() && !self.fit(Purpose::Answer, needed, Some(id), now_ms, out) {
             if to == Phase::Finished {
                 self.lose_call(id, LostAnswer::LogFull, now_ms, out);
             }
@@ -180,14 +181,19 @@ impl Session {
         }
     }
 
-    /// A 404 in place of an answer: the call did not run, and the server's state is lost. A call
+    /// A 404 in place of answers: these calls did not run, and the server's state is lost. A call
     /// that must not run twice is told so, and no other need be (design section 5, "State lost").
-    fn session_gone(&mut self, id: CallId, now_ms: u64, out: &mut Output) {
-        let is_effectful = self.ledger.get(id).is_some_and(|call| call.class == Class::Effectful);
-        let is_told = is_effectful && !self.start.settings.upstream_is_stateless;
-        self.upstream.told_early |= is_told;
-        let reason = if is_told { Reason::StateLost } else { Reason::UpstreamUnavailable };
-        self.not_sent(id, reason, now_ms, out);
+    fn session_gone(&mut self, calls: &[CallId], now_ms: u64, out: &mut Output) {
+        let mut told = false;
+        for &id in calls {
+            let call = self.ledger.get(id).filter(|call| call.phase.is_in_flight());
+            let is_effectful = call.is_some_and(|call| call.class == Class::Effectful);
+            let is_told = is_effectful && !self.start.settings.upstream_is_stateless;
+            told |= is_told;
+            let reason = if is_told { Reason::StateLost } else { Reason::UpstreamUnavailable };
+            self.not_sent(id, reason, now_ms, out);
+        }
+        self.upstream_closed(told, now_ms, out);
     }
 
     /// A stream owes nothing for calls that were freed before a byte of them went upstream.
@@ -209,30 +215,16 @@ impl Session {
         }
     }
 
-    fn notification(
-        &mut self,
-        hint: Option<CallId>,
-        message: &Message,
-        now_ms: u64,
-        out: &mut Output,
-    ) {
+    fn notification(&mut self, channel: Channel, message: &Message, now_ms: u64, out: &mut Output) {
         if message.method() == Some("notifications/progress") {
             return self.progress_of_call(message, now_ms, out);
         }
         if message.method() == Some("notifications/cancelled") {
             return self.server_cancels(message, now_ms, out);
         }
-        self.hear(hint, now_ms);
-        let stream = hint.and_then(|call| self.running_stream(call));
-        let stream = stream.unwrap_or(StreamId::STANDALONE);
+        self.hear(channel, now_ms);
+        let stream = self.stream_of_notification(channel);
         self.log(stream, EventKind::Notification, message.bytes().clone(), now_ms, out);
-    }
-
-    /// Bytes came for a call.
-    fn hear(&mut self, call: Option<CallId>, now_ms: u64) {
-        if let Some(call) = call.and_then(|id| self.ledger.get_mut(id)) {
-            call.heard_ms = now_ms;
-        }
     }
 
     /// Progress goes to the stream of the call whose token it carries, under the client's token.
@@ -250,20 +242,16 @@ impl Session {
         self.log(stream, EventKind::Notification, body, now_ms, out);
     }
 
-    /// A request of the server: to the stream of the call it came with, or of the only running
-    /// call, else to the standalone stream. Its id is minted, since a respawned server starts over.
+    /// A request of the server. Its id is minted, since a respawned server starts over.
     fn server_request(
         &mut self,
-        hint: Option<CallId>,
+        channel: Channel,
         message: &Message,
         now_ms: u64,
         out: &mut Output,
     ) {
-        let stream = hint
-            .and_then(|call| self.running_stream(call))
-            .or_else(|| self.only_running_stream())
-            .unwrap_or(StreamId::STANDALONE);
-        self.hear(hint, now_ms);
+        let stream = self.stream_of_request(channel);
+        self.hear(channel, now_ms);
         self.last_server_request += 1;
         let number = self.last_server_request;
         let upstream_id = message.id().map(bytes::Bytes::copy_from_slice).unwrap_or_default();
@@ -309,21 +297,7 @@ impl Session {
         self.log(stream, EventKind::Notification, body, now_ms, out);
     }
 
-    /// The stream of a call, while it runs and can take events.
-    fn running_stream(&self, call: CallId) -> Option<StreamId> {
-        let call = self.ledger.get(call).filter(|call| call.phase.is_in_flight())?;
-        call.stream
-    }
-
-    fn only_running_stream(&self) -> Option<StreamId> {
-        let mut streams = self.ledger.running().map(|call| call.stream);
-        match (streams.next(), streams.next()) {
-            (Some(stream), None) => stream,
-            _ => None,
-        }
-    }
-
-    /// Appends an event under the quotas; `None`: it was dropped, and its stream says so.
+    /// Appends an event under the quotas; `None`: it was dropped. The stream of a call says so.
     fn log(
         &mut self,
         stream: StreamId,
@@ -336,7 +310,12 @@ impl Session {
             out.effects.push(Effect::Note(Note::Ignored("event of an ended stream")));
             return None;
         }
-        if !self.fit(stream, payload.len() as u64, now_ms, out) {
+        let unowed = stream == StreamId::STANDALONE;
+        let purpose = if unowed { Purpose::Unowed } else { Purpose::Progress };
+        if !self.fit(purpose, Needed::log(payload.len() as u64), None, now_ms, out) {
+            if !unowed && kind == EventKind::Notification {
+                self.drop_progress(stream, out);
+            }
             out.effects.push(Effect::Note(Note::Ignored("event that the log has no room for")));
             return None;
         }
@@ -344,9 +323,8 @@ impl Session {
     }
 
     /// The server is gone: what was sent and not answered is unknown, and is never sent again.
-    fn upstream_closed(&mut self, now_ms: u64, out: &mut Output) {
+    fn upstream_closed(&mut self, is_told: bool, now_ms: u64, out: &mut Output) {
         self.upstream.down = true;
-        let is_told = std::mem::take(&mut self.upstream.told_early);
         self.upstream.lost_untold = !is_told && !self.start.settings.upstream_is_stateless;
         // What the gone server asked is answered by nobody, and is not asked again on a resume.
         for request in self.server_requests.values_mut() {

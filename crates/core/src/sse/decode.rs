@@ -48,7 +48,7 @@ pub enum DecodeError {
     /// The block is dropped; decoding goes on after its blank line.
     #[error(
         "an SSE event is larger than {event_bytes_max} bytes and was dropped: \
-         raise event_bytes_max or make the sender send less at once"
+         make the sender send less at once, or raise `--limit event_bytes_max=`"
     )]
     EventTooLarge {
         /// The limit in bytes.

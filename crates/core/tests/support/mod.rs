@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rejoin_core::effect::{Attach, Command, DedupWrite, Effect, Event, Note, Output, ToUpstream};
+use rejoin_core::effect::{Attach, Command, DedupWrite, Effect, Event, EventKind, Eviction, Note};
+use rejoin_core::effect::{Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
-use rejoin_core::input::{FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent};
+use rejoin_core::input::{
+    Channel, FromUpstream, Get, GetCursor, Input, Post, Request, Scope, WireEvent,
+};
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::rejection::Rejection;
 use rejoin_core::revision::Revision;
@@ -19,7 +22,10 @@ use rejoin_core::token::{DedupKey, DedupRecord, Token};
 pub struct Rig {
     pub session: Session,
     pub now_ms: u64,
+    /// Every event that was ever appended.
     pub log: BTreeMap<StreamId, Vec<Event>>,
+    /// What a store would hold no longer.
+    pub evictions: Vec<Eviction>,
     pub tokens: BTreeMap<DedupKey, DedupRecord>,
     /// Rows that a store would hold.
     pub call_rows: BTreeSet<CallId>,
@@ -102,6 +108,7 @@ impl Rig {
             session: Session::new(start, now_ms),
             now_ms,
             log: BTreeMap::new(),
+            evictions: Vec::new(),
             tokens: BTreeMap::new(),
             call_rows: BTreeSet::new(),
             stream_rows: BTreeSet::new(),
@@ -147,15 +154,27 @@ impl Rig {
             assert_eq!(event.previous, previous, "a hole in stream {}", event.stream);
             events.push(event);
         }
+        self.evictions.extend(out.batch.evictions);
         for effect in out.effects {
             if let Effect::Load { connection, stream, seq } = effect {
-                let event = self.log[&stream].iter().find(|event| event.seq == seq);
+                let event = self.kept(stream).find(|event| event.seq == seq);
                 let payload = event.map(|event| event.payload.clone());
                 self.step(Input::Loaded { connection, payload });
             } else {
                 self.effects.push(effect);
             }
         }
+    }
+
+    /// The events of a stream that a store would still hold.
+    pub fn kept(&self, stream: StreamId) -> impl Iterator<Item = &Event> {
+        let is_gone = move |event: &Event| {
+            self.evictions.iter().any(|eviction| {
+                let covers = eviction.stream == stream && event.seq <= eviction.through;
+                covers && (eviction.responses_too || event.kind != EventKind::Response)
+            })
+        };
+        self.log.get(&stream).into_iter().flatten().filter(move |event| !is_gone(event))
     }
 
     /// Lets time pass, firing every deadline on the way.
@@ -219,7 +238,7 @@ impl Rig {
     }
 
     pub fn upstream(&mut self, text: &str) {
-        let event = FromUpstream::Message { call: None, message: parse(text) };
+        let event = FromUpstream::Message { channel: Channel::Unknown, message: parse(text) };
         self.feed(Input::Upstream(event));
     }
 
@@ -263,6 +282,15 @@ impl Rig {
             Effect::Open(attach) if attach.connection == connection => Some(attach),
             _ => None,
         })
+    }
+
+    /// The connection that carried a stream last.
+    pub fn opened_on(&self, stream: StreamId) -> ConnectionId {
+        let carried = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Open(attach) if attach.stream == stream => Some(attach.connection),
+            _ => None,
+        });
+        carried.expect("it was opened")
     }
 
     /// The refusal of a POST.
