@@ -8,6 +8,7 @@
 //! Body and driver talk through two `watch` channels: both always hold the whole state, so that
 //! nothing is lost, nothing blocks, and nothing piles up behind a connection that does not move.
 
+mod grace;
 mod watcher;
 
 use std::sync::Arc;
@@ -135,7 +136,7 @@ impl Attached {
         moved.then_some(Seq(sent))
     }
 
-    /// True once the body is gone.
+    /// True once the body is gone, and what it handed over.
     pub(crate) fn is_gone(&self) -> bool {
         self.orders.is_closed()
     }
@@ -237,6 +238,7 @@ impl Exchange<'_> {
             retry_ms: self.limits.retry_ms,
             stall: Duration::from_millis(self.limits.replay_stall_ms),
             reset_window: Duration::from_millis(self.limits.reset_window_ms),
+            end_grace: Duration::from_millis(self.limits.stream_end_grace_ms),
         };
         (attached, reporter, watcher, ordered)
     }

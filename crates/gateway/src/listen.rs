@@ -155,6 +155,7 @@ impl Settings {
             .half_close(false)
             .max_headers(limits.request_headers_max)
             .max_header_size(limits.request_head_bytes_max)
+            // Of an answer it buffers as much, and at most one frame beyond that.
             .max_buf_size(limits.connection_buffer_bytes_max.max(BUFFER_BYTES_MIN));
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_millis(limits.tcp_keepalive_time_ms))
@@ -196,8 +197,17 @@ impl Settings {
         }
         let tap = Tap::new(stream);
         let (wire, linger) = (tap.wire(), tap.linger());
-        if let Err(error) = self.exchanges(tap, &wire, &*service, &mut stop).await {
-            tracing::debug!(%error, "a connection ended in the middle of an exchange");
+        tokio::select! {
+            ended = self.exchanges(tap, &wire, &*service, &mut stop) => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended in the middle of an exchange");
+                }
+            }
+            () = linger.abandoned() => tracing::debug!("a client left, with a request unread"),
+            () = wire.to_be_cut() => {
+                tracing::debug!("a connection is cut: its client did not take the stream's end");
+                return linger.cut();
+            }
         }
         let longest = self.linger;
         tokio::select! {

@@ -10,6 +10,7 @@
 //! the same call that took it from the body. So at a flush, every frame handed over so far has
 //! been written, and the bytes written so far are exactly the bytes through the newest frame.
 
+mod hangup;
 mod progress;
 mod socket;
 mod tcp_info;
@@ -145,6 +146,19 @@ impl Wire {
         match started.map(|progress| progress.reads_at_exchange()) {
             Ok(reads) => reads,
             Err(_closed) => std::future::pending().await,
+        }
+    }
+
+    /// Has the listener cut the connection, whatever of it was not taken yet.
+    pub fn cut(&self) {
+        self.0.cut();
+    }
+
+    /// Waits until somebody asked for the connection to be cut. Called by the listener.
+    pub async fn to_be_cut(&self) {
+        let mut cut = self.0.cuts();
+        if cut.wait_for(|is_asked| *is_asked).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 

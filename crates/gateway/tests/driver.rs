@@ -11,7 +11,7 @@ use rejoin_core::id::{Seq, StreamId, digest};
 use rejoin_core::input::GetCursor;
 use rejoin_core::stream::StreamState;
 use rejoin_gateway::handle::{Answer, Delivered};
-use rejoin_gateway::upstream::Command;
+use rejoin_gateway::upstream::{Channel, CloseReason, Command, Event, NotSentReason};
 use rejoin_store::{ReadError, Store};
 use support::*;
 
@@ -126,11 +126,11 @@ async fn what_left_on_the_standalone_stream_is_not_sent_again_without_a_cursor()
     let session = world.session("a").await;
     let note =
         |n| format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"n":{n}}}}}"#);
-    session.server.say(None, note(1)).await;
+    session.server.say(Channel::Unknown, note(1)).await;
     let mut first = stream_of(soon(session.handle.get(GetCursor::None, None)).await);
     first.through(r#""n":1"#).await;
     let mut second = stream_of(soon(session.handle.get(GetCursor::None, None)).await);
-    session.server.say(None, note(2)).await;
+    session.server.say(Channel::Unknown, note(2)).await;
     let read = second.through(r#""n":2"#).await;
     assert!(!read.contains(r#""n":1"#), "{read}");
     assert!(first.rest().await.contains("retry: 30000"));
@@ -232,6 +232,26 @@ async fn a_server_that_died_is_started_again_and_restored_before_the_next_call()
         matches!(&restored, Command::Send { message } if message == initialized),
         "{restored:?}"
     );
+    let call = session.server.take_call().await;
+    session.server.answer(call, "again").await;
+    assert!(stream_of(soon(posted).await.unwrap()).rest().await.contains("again"));
+}
+
+#[tokio::test]
+async fn who_is_told_of_a_lost_session_and_calls_again_meets_a_new_one() {
+    let mut world = World::new();
+    world.settings.upstream_is_stateless = false;
+    let mut session = world.session("a").await;
+    let (mut told, call) = session.call(1, "x").await;
+    told.frame().await.unwrap();
+    session.server.send(Event::NotSent { call, reason: NotSentReason::SessionGone }).await;
+    // Told now, it would call again into the session that is about to end.
+    assert_pending(told.frame()).await;
+    session.server.send(Event::Closed { reason: CloseReason::SessionGone }).await;
+    assert!(told.rest().await.contains("40907"));
+    let handle = session.handle.clone();
+    let posted = tokio::spawn(async move { handle.post(post_of(tool_call(2, "x"), None)).await });
+    session.server = soon(session.servers.recv()).await.unwrap();
     let call = session.server.take_call().await;
     session.server.answer(call, "again").await;
     assert!(stream_of(soon(posted).await.unwrap()).rest().await.contains("again"));

@@ -9,6 +9,7 @@ use rejoin_core::input::WireEvent;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::grace::Grace;
 use super::{BodyEnd, EndOrder, Handed, Handover, Observed, Orders, order_end};
 use crate::driver::Mail;
 use crate::tap::{AckError, Observation, WireEnd};
@@ -28,6 +29,7 @@ pub(crate) struct Watcher {
     pub(super) retry_ms: u64,
     pub(super) stall: Duration,
     pub(super) reset_window: Duration,
+    pub(super) end_grace: Duration,
     /// Held until all was reported, so that a next request of the connection can wait for it.
     pub(super) observation: Option<Observation>,
 }
@@ -47,8 +49,26 @@ enum Awaited {
 }
 
 impl Watcher {
+    /// Reports until nothing more can be learned, and sees to it that the connection takes the end
+    /// of its stream.
+    pub(crate) async fn run(self) {
+        let grace = self.observed.as_ref().map(|observed| Grace {
+            orders: self.orders.subscribe(),
+            handed: self.handed.clone(),
+            inbox: self.inbox.clone(),
+            wire: observed.wire.clone(),
+            longest: self.end_grace,
+        });
+        let end = async {
+            if let Some(grace) = grace {
+                grace.run().await;
+            }
+        };
+        tokio::join!(self.watch(), end);
+    }
+
     /// Reports until nothing more can be learned. Ends early if the session is over.
-    pub(crate) async fn run(mut self) {
+    async fn watch(mut self) {
         let Ok(Some((end, handed))) = self.while_body_runs().await else { return };
         let _session_over = match end {
             BodyEnd::Final => self.after_final(handed).await.is_err(),

@@ -111,6 +111,8 @@ pub(super) struct Shared {
     progress: watch::Sender<Progress>,
     /// Observers that have not told yet what became of an exchange.
     observers: watch::Sender<usize>,
+    /// True once the connection is to be cut.
+    is_to_be_cut: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -122,7 +124,16 @@ impl Shared {
             reads: AtomicU64::new(0),
             progress: watch::Sender::new(Progress::default()),
             observers: watch::Sender::new(0),
+            is_to_be_cut: watch::Sender::new(false),
         }
+    }
+
+    pub(super) fn cut(&self) {
+        self.is_to_be_cut.send_replace(true);
+    }
+
+    pub(super) fn cuts(&self) -> watch::Receiver<bool> {
+        self.is_to_be_cut.subscribe()
     }
 
     pub(super) fn add_observer(&self) {

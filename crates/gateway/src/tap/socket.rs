@@ -22,8 +22,8 @@ const LINGER_READ_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The TCP socket. Its drop, when the last owner is gone, closes it and records what was known.
 pub(super) struct Socket {
-    stream: TcpStream,
-    shared: Arc<Shared>,
+    pub(super) stream: TcpStream,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Socket {
@@ -171,7 +171,7 @@ impl AsyncWrite for Tap {
 /// Closing at once would throw away what the peer still tells: the acknowledgement of the last
 /// bytes, and the reset of a peer that did not read them. Both matter most for clients that ask
 /// for `Connection: close`, where hyper drops the socket together with the last chunk.
-pub struct Linger(Arc<Socket>);
+pub struct Linger(pub(super) Arc<Socket>);
 
 impl Linger {
     /// Ends this side, then reads until the peer ends its side, and then waits until everything
@@ -189,6 +189,12 @@ impl Linger {
         };
         // A silent peer is no error: the socket is closed and its last count recorded.
         let _in_time = timeout(longest, watched).await.is_ok();
+    }
+
+    /// Closes at once, by a reset: what the peer did not take is thrown away, in the kernel too.
+    pub fn cut(self) {
+        // Without the option the kernel keeps the bytes for a while: then they go a little later.
+        let _at_once = SockRef::from(&self.0.stream).set_linger(Some(Duration::ZERO)).is_ok();
     }
 
     /// Waits until everything written is acknowledged or the connection broke.

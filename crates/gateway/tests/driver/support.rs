@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use rejoin_core::effect::{Batch, Event as LogEvent, Note};
 use rejoin_core::id::{CallId, Epoch, EventId, Seq, StreamId, digest};
 use rejoin_core::input::{GetCursor, Request};
+use rejoin_core::limits::Limits;
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::revision::Revision;
 use rejoin_core::session::SessionStart;
@@ -21,7 +22,9 @@ use rejoin_gateway::handle::{
     StreamBody,
 };
 use rejoin_gateway::tap::Wire;
-use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Opening, Upstream};
+use rejoin_gateway::upstream::{
+    Channel, CloseReason, Command, Event, OpenError, Opened, Opening, Upstream,
+};
 use rejoin_store::{
     CommitError, CreateError, ExpireError, Expired, Fence, LoadError, Loaded, MemoryLimits,
     MemoryStore, Opened as Created, Page, PrincipalKey, PrincipalUsage, ReadError, RemoveError,
@@ -69,19 +72,19 @@ impl Server {
         soon(self.events.send(event)).await.unwrap();
     }
 
-    pub(crate) async fn say(&self, call: Option<CallId>, text: String) {
-        self.send(Event::Message { call, message: text.into() }).await;
+    pub(crate) async fn say(&self, channel: Channel, text: String) {
+        self.send(Event::Message { channel, message: text.into() }).await;
     }
 
     pub(crate) async fn progress(&self, call: CallId, text: &str) {
         let head = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":"#;
         let params = format!(r#"{{"progressToken":{call},"progress":1,"message":"{text}"}}"#);
-        self.say(None, format!("{head}{params}}}")).await;
+        self.say(Channel::Unknown, format!("{head}{params}}}")).await;
     }
 
     pub(crate) async fn answer(&self, call: CallId, text: &str) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{{"text":"{text}"}}}}"#);
-        self.say(Some(call), body).await;
+        self.say(Channel::Call(call), body).await;
     }
 
     pub(crate) async fn close(&self) {
@@ -106,7 +109,7 @@ impl Upstream for FakeUpstream {
         self.servers.send(server).await.unwrap();
         let answer = self.answers.lock().unwrap().pop_front();
         let answer = answer.unwrap_or(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#);
-        Ok(Opened { answer: answer.into(), commands, events, pause: None })
+        Ok(Opened { answer: answer.into(), commands, events, pressure: None })
     }
 
     fn name(&self) -> &str {
@@ -220,6 +223,16 @@ impl Store for TestStore {
     ) -> Result<Page, ReadError> {
         self.inner.read(session, stream, after, bytes_max).await
     }
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        self.inner.read_part(session, stream, seq, offset, bytes_max).await
+    }
     async fn read_one(
         &self,
         session: SessionKey,
@@ -258,7 +271,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let settings = Settings { upstream_is_stateless: true, ..Settings::default() };
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        let mut settings = Settings { upstream_is_stateless: true, ..Settings::default() };
+        change(&mut settings.limits);
         let inner = MemoryStore::new(MemoryLimits::from(&settings.limits)).unwrap();
         let store = TestStore {
             inner,
