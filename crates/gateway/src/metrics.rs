@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
 
+use crate::passthrough::PassedEnd;
 pub(crate) use ledger::CountedStore;
 
 /// First bucket of waiting times, in seconds; each of the others is twice the one before.
@@ -49,6 +50,13 @@ pub(crate) struct Place {
     pub(crate) place: &'static str,
 }
 
+/// Label of `rejoin_passed_exchanges_total`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Ended {
+    /// Name of the end.
+    pub(crate) ended: &'static str,
+}
+
 /// All metrics of a gateway.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -68,6 +76,8 @@ pub(crate) struct Metrics {
     pub(crate) log_bytes: Family<Place, Gauge<u64, AtomicU64>>,
     pub(crate) tokens: Gauge<u64, AtomicU64>,
     pub(crate) upstream_restarts: Counter,
+    pub(crate) passed_exchanges: Family<Ended, Counter>,
+    pub(crate) passed_exchanges_running: Gauge,
 }
 
 /// The text of the metrics could not be written.
@@ -104,6 +114,12 @@ impl Metrics {
             log_bytes: add(r, "log_bytes", "Bytes of the log, by where they are"),
             tokens: add(r, "tokens", "Dedup tokens known, tombstones included"),
             upstream_restarts: add(r, "upstream_restarts", "Servers that were started again"),
+            passed_exchanges: add(r, "passed_exchanges", "Passed exchanges, by how they ended"),
+            passed_exchanges_running: add(
+                r,
+                "passed_exchanges_running",
+                "Exchanges that are passed through now",
+            ),
             registry,
         };
         // What has not happened yet is 0, not absent.
@@ -113,6 +129,9 @@ impl Metrics {
         }
         for state in ["held", "live", "ending", "owed", "abandoned", "doubtful"] {
             drop(metrics.streams.get_or_create(&State { state }));
+        }
+        for end in PassedEnd::ALL {
+            drop(metrics.passed_exchanges.get_or_create(&Ended { ended: end.name() }));
         }
         metrics
     }
@@ -166,6 +185,8 @@ mod tests {
             "rejoin_sessions 0",
             "rejoin_connections 0",
             "rejoin_upstream_restarts_total 0",
+            "rejoin_passed_exchanges_total{ended=\"client_left\"} 0",
+            "rejoin_passed_exchanges_running 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }

@@ -11,6 +11,7 @@ mod body;
 mod era;
 mod hop;
 mod seats;
+mod tally;
 
 use std::error::Error;
 use std::fmt;
@@ -26,14 +27,15 @@ use rejoin_core::limits::Limits;
 
 use crate::gateway::Gateway;
 use crate::post::{self, PostError};
-use crate::principal::Principal;
 use crate::respond::{self, AnswerBody, Ids};
 
 use announced::Announced;
 pub use body::PassedBody;
-pub(crate) use era::{has_no_session, is_passed, is_stateless};
+pub(crate) use era::{INITIALIZE, has_no_session, is_passed, is_stateless};
 pub(crate) use seats::SeatError;
-use seats::Seats;
+use seats::{Seat, Seats};
+pub(crate) use tally::PassedEnd;
+use tally::Tally;
 
 /// Why a body ended before its end.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -119,6 +121,18 @@ pub enum ExchangeError {
         /// What the system said.
         what: String,
     },
+    /// The answer is none: HTTP ends with it on this connection, or another one was to follow
+    /// (RFC 9110 section 15.2).
+    #[error(
+        "`{upstream}` answered with HTTP status {status}, which ends no request; the request may \
+         have been processed, and is not sent again; the server must answer with 200 or higher"
+    )]
+    Interim {
+        /// The upstream's name.
+        upstream: String,
+        /// The status.
+        status: StatusCode,
+    },
     /// The value for `Authorization` could not be had; the request has not left.
     #[error("the credential for `{upstream}` cannot be read: {what}; the request was not sent")]
     Credential {
@@ -199,7 +213,10 @@ impl Gateway {
             Err(error) => Err(error.into()),
         };
         let manner = self.manner(&parts.headers);
-        passed.unwrap_or_else(|error| respond::post_failed(&error, &ids, manner))
+        passed.unwrap_or_else(|error| {
+            self.log_no_room(&error);
+            respond::post_failed(&error, &ids, manner)
+        })
     }
 
     /// Passes a request on. `is_call`: the end of the gateway waits for its answer.
@@ -211,25 +228,10 @@ impl Gateway {
         target: Target,
         is_call: bool,
     ) -> Result<Response<AnswerBody>, PassError> {
-        if self.is_draining() {
-            return Err(PassError::Draining);
-        }
-        let principal = Principal::of(&parts.headers);
-        let seat = self.passing().seats.take(principal.key(), is_call)?;
+        let mut tally = Tally::start(self.metrics());
         let is_get = parts.method == Method::GET && target == Target::Endpoint;
-        let outgoing = Outgoing {
-            method: parts.method.clone(),
-            target,
-            query: parts.uri.query().map(str::to_owned),
-            headers: hop::request(&parts.headers),
-            body,
-        };
-        let response = tokio::select! {
-            response = way.exchange(outgoing) => response?,
-            () = self.stopping() => {
-                return Err(PassError::Stopped { upstream: self.upstream().name().to_owned() });
-            }
-        };
+        let answer = self.answer_of(way, parts, body, target, is_call).await;
+        let (response, seat) = answer.inspect_err(|error| tally.ends(error.into()))?;
         let (mut head, body) = response.into_parts();
         tracing::debug!(method = %parts.method, status = %head.status, "passed through");
         let is_stream = is_event_stream(&head.headers);
@@ -240,8 +242,37 @@ impl Gateway {
         head.headers = hop::response(&head.headers);
         let gateway = self.clone();
         let stopping = Box::pin(async move { gateway.stopping().await });
-        let body = PassedBody::new(body, stopping, is_stream, listener, seat);
+        let body = PassedBody::new(body, stopping, is_stream, listener, seat, tally);
         Ok(respond::passed(Response::from_parts(head, body)))
+    }
+
+    /// Takes a seat, sends the request, and waits for the head of its answer.
+    async fn answer_of(
+        &self,
+        way: &dyn Passthrough,
+        parts: &Parts,
+        body: Bytes,
+        target: Target,
+        is_call: bool,
+    ) -> Result<(Response<UpstreamBody>, Seat), PassError> {
+        if self.is_draining() {
+            return Err(PassError::Draining);
+        }
+        let principal = self.principal(&parts.headers);
+        let seat = self.passing().seats.take(principal.key(), is_call)?;
+        let outgoing = Outgoing {
+            method: parts.method.clone(),
+            target,
+            query: parts.uri.query().map(str::to_owned),
+            headers: hop::request(&parts.headers),
+            body,
+        };
+        tokio::select! {
+            response = way.exchange(outgoing) => Ok((response?, seat)),
+            () = self.stopping() => {
+                Err(PassError::Stopped { upstream: self.upstream().name().to_owned() })
+            }
+        }
     }
 }
 

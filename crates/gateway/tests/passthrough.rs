@@ -10,6 +10,8 @@ mod support;
 mod bounds;
 #[path = "passthrough/bytes.rs"]
 mod bytes;
+#[path = "passthrough/counts.rs"]
+mod counts;
 #[path = "passthrough/ends.rs"]
 mod ends;
 #[path = "passthrough/eras.rs"]

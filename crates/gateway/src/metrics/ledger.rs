@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{CallId, Seq, StreamId};
 use rejoin_core::stream::{Stream, StreamState};
@@ -237,6 +238,17 @@ impl Store for CountedStore {
         bytes_max: usize,
     ) -> Result<Page, ReadError> {
         self.inner.read(session, stream, after, bytes_max).await
+    }
+
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        self.inner.read_part(session, stream, seq, offset, bytes_max).await
     }
 
     async fn read_one(

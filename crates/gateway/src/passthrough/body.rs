@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::announced::Listener;
 use super::seats::Seat;
+use super::tally::{PassedEnd, Tally};
 use super::{BoxError, UpstreamBody};
 
 type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,6 +31,7 @@ pub struct PassedBody {
     is_stream: bool,
     listener: Option<Listener>,
     _seat: Seat,
+    tally: Tally,
 }
 
 impl PassedBody {
@@ -39,8 +41,9 @@ impl PassedBody {
         is_stream: bool,
         listener: Option<Listener>,
         seat: Seat,
+        tally: Tally,
     ) -> Self {
-        Self { body: Some(body), broken: None, stopping, is_stream, listener, _seat: seat }
+        Self { body: Some(body), broken: None, stopping, is_stream, listener, _seat: seat, tally }
     }
 }
 
@@ -65,6 +68,7 @@ impl Body for PassedBody {
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         if this.stopping.as_mut().poll(cx).is_ready() {
             this.body = None;
+            this.tally.ends(PassedEnd::Stopped);
             // A stream that we end ends with the last chunk; half a document must not look whole.
             return Poll::Ready((!this.is_stream).then(|| Err(Stopped.into())));
         }
@@ -78,6 +82,7 @@ impl Body for PassedBody {
             Poll::Ready(Some(Err(error))) => {
                 tracing::info!(%error, "an answer that was passed through broke off");
                 (this.body, this.broken) = (None, Some(error));
+                this.tally.ends(PassedEnd::ServerFailed);
                 // An error ends the connection at once, with what is still in its buffer; while
                 // this is pending, that is flushed.
                 cx.waker().wake_by_ref();
@@ -85,6 +90,7 @@ impl Body for PassedBody {
             }
             Poll::Ready(None) => {
                 this.body = None;
+                this.tally.ends(PassedEnd::Answered);
                 Poll::Ready(None)
             }
             Poll::Pending => Poll::Pending,
@@ -100,6 +106,15 @@ impl Body for PassedBody {
     }
 }
 
+impl Drop for PassedBody {
+    /// A body whose length is known is not asked for more than that.
+    fn drop(&mut self) {
+        if self.body.as_ref().is_some_and(Body::is_end_stream) {
+            self.tally.ends(PassedEnd::Answered);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -111,6 +126,7 @@ mod tests {
 
     use super::super::seats::Seats;
     use super::*;
+    use crate::metrics::Metrics;
 
     /// One piece, and the break is there already.
     struct Breaking(Option<Bytes>);
@@ -134,7 +150,8 @@ mod tests {
         let body: UnsyncBoxBody<_, _> = Breaking(Some(Bytes::from_static(b"x"))).boxed_unsync();
         let stopping = Box::pin(std::future::pending());
         let seat = seat.unwrap_or_else(|error| panic!("{error}"));
-        let mut body = PassedBody::new(body, stopping, true, None, seat);
+        let mut body =
+            PassedBody::new(body, stopping, true, None, seat, Tally::start(&Metrics::new()));
         let mut poll = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(poll(), Poll::Ready(Some(Ok(_)))));
         assert!(poll().is_pending());

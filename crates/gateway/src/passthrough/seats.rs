@@ -13,7 +13,7 @@ pub(crate) enum SeatError {
     /// All are taken.
     #[error(
         "all {exchanges_max} exchanges that are passed through are in use: \
-         wait until one ends, or raise passed_exchanges_max"
+         wait until one ends, or raise `--limit passed_exchanges_max=`"
     )]
     Full {
         /// The cap.
@@ -22,7 +22,7 @@ pub(crate) enum SeatError {
     /// One principal has all it may have.
     #[error(
         "all {exchanges_max} exchanges that are passed through for one principal are in use: \
-         wait until one ends, or raise principal_passed_exchanges_max"
+         wait until one ends, or raise `--limit principal_passed_exchanges_max=`"
     )]
     PrincipalFull {
         /// The cap.

@@ -77,7 +77,8 @@ pub(super) fn of_post(error: &PostError) -> Failure {
         | PostError::Stateless
         | PostError::BatchNotAgreed
         | PostError::BatchTooLarge { .. }
-        | PostError::InitializeInBatch => BAD_REQUEST,
+        | PostError::InitializeInBatch
+        | PostError::InitializeNotRequest => BAD_REQUEST,
         PostError::UnknownSession => UNKNOWN_SESSION,
         PostError::Initialize(error) => of_initialize(error),
         PostError::Pass(error) => of_pass(error),
@@ -97,7 +98,7 @@ fn of_initialize(error: &InitializeError) -> Failure {
         }
         InitializeError::Draining
         | InitializeError::TooManySessions { .. }
-        | InitializeError::LogFull
+        | InitializeError::LogFull { .. }
         | InitializeError::Usage(_)
         | InitializeError::Create(_)
         | InitializeError::NoRandomness
@@ -114,8 +115,12 @@ fn of_initialize(error: &InitializeError) -> Failure {
 fn of_pass(error: &PassError) -> Failure {
     match error {
         PassError::Draining | PassError::Seat(_) => OVERLOADED,
-        PassError::Exchange(ExchangeError::Unreachable { .. } | ExchangeError::Lost { .. })
-        | PassError::Exchange(ExchangeError::Credential { .. })
+        PassError::Exchange(
+            ExchangeError::Unreachable { .. }
+            | ExchangeError::Lost { .. }
+            | ExchangeError::Interim { .. }
+            | ExchangeError::Credential { .. },
+        )
         | PassError::Stopped { .. } => refused(StatusCode::BAD_GATEWAY, INTERNAL_ERROR, true),
     }
 }

@@ -4,7 +4,7 @@ use rejoin_testkit::deadline::{WAIT, until};
 use rejoin_testkit::failure::{Failure, TestResult};
 use serde_json::json;
 
-use crate::support::{Bench, answer, bare, modern, post, stream};
+use crate::support::{Bench, End, answer, bare, modern, post, stream};
 
 #[tokio::test]
 async fn one_principal_takes_no_more_than_its_share() -> TestResult {
@@ -29,7 +29,7 @@ async fn one_principal_takes_no_more_than_its_share() -> TestResult {
     let third = modern(3, "Authorization: Bearer third\r\n");
     let refused = bench.client(&third).await?.answer().await?;
     let message = refused.json()["error"]["message"].to_string();
-    assert!(refused.status() == "503" && message.contains("raise passed_"), "{message}");
+    assert!(refused.status() == "503" && message.contains(" passed_exchanges_max"), "{message}");
     // An answer that ended, and a client that left, make room.
     let (mut client, mut peer) = open.swap_remove(0);
     peer.say(answer("200 OK", "Connection: close\r\n", "{}")).await?;
@@ -40,7 +40,7 @@ async fn one_principal_takes_no_more_than_its_share() -> TestResult {
         if bench.nothing_came().await {
             return Ok::<_, Failure>(None);
         }
-        drop(client.reset());
+        drop(client.end(End::Reset));
         Ok(Some(()))
     })
     .await

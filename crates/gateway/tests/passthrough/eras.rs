@@ -8,7 +8,7 @@ use rejoin_testkit::session::Session;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::support::{Bench, Peer, answer, bare, chunk, modern, post, stream};
+use crate::support::{Bench, End, Peer, answer, bare, chunk, modern, post, stream};
 
 /// A server of both eras behind a gateway, one connection after the other.
 struct DualEra {
@@ -160,6 +160,38 @@ async fn a_session_that_is_unknown_and_a_body_that_could_open_one_are_not_passed
 }
 
 #[tokio::test]
+async fn an_initialize_that_is_no_request_is_malformed_in_whatever_spelling() -> TestResult {
+    let server = DualEra::start(Some("theirs")).await?;
+    let session = Session::open(server.bench.address).await?;
+    let own = format!("Mcp-Session-Id: {}\r\n", session.id());
+    for body in [
+        r#"{"jsonrpc":"2.0","method":"initialize"}"#,
+        r#"{"jsonrpc":"2.0","method":"\u0069nitialize"}"#,
+        r#"{"jsonrpc":"2.0","m\u0065thod":"initialize"}"#,
+        r#"[{"jsonrpc":"2.0","method":"initialize"}]"#,
+        r#"{"jsonrpc":"2.0","id":null,"method":"initialize"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"\u0069nitialize"}"#,
+    ] {
+        for named in ["", &own, "MCP-Protocol-Version: 2026-07-28\r\n"] {
+            assert_eq!(server.ask(&post(named, body)).await?.0, "400", "{named}{body}");
+        }
+    }
+    let (_, body) = server.ask(&post("", r#"{"jsonrpc":"2.0","method":"initialize"}"#)).await?;
+    let message = body["error"]["message"].to_string();
+    assert!(message.contains("send it with an id"), "{message}");
+    assert_eq!(server.seen("initialize").len(), 1, "the one of the session");
+    assert!(server.seen("ping").is_empty());
+    // As a request it opens a session, whatever it claims and however it is spelled.
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"\u0069nitialize","params":{}}"#;
+    let newer = "MCP-Protocol-Version: 2026-07-28\r\n";
+    let got = server.bench.client(&post(newer, request)).await?.answer().await?;
+    let id = got.field("mcp-session-id");
+    assert!(got.status() == "200" && id.is_some() && id != Some("theirs"), "{}", got.head);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_that_keeps_no_sessions_is_guarded_by_those_of_the_gateway() -> TestResult {
     let server = DualEra::start(None).await?;
     let session = Session::open(server.bench.address).await?;
@@ -192,7 +224,7 @@ async fn the_older_transport_reaches_its_second_endpoint_while_its_stream_is_ope
     stream_client.sees("data: {}").await?;
     let get = bench.client(&bare("GET", "/messages/", "")).await?.answer().await?;
     assert_eq!(get.status(), "405");
-    stream_client.reset()?;
+    stream_client.end(End::Reset)?;
     stream_peer.closed().await?;
     assert_eq!(bench.client(&initialize).await?.answer().await?.status(), "404");
     assert!(bench.nothing_came().await);

@@ -5,22 +5,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
-use rejoin_gateway::config::GatewayConfig;
 use rejoin_gateway::gateway::Gateway;
-use rejoin_gateway::listen;
 use rejoin_gateway::upstream::http::{HttpOptions, HttpUpstream, UpstreamAuth};
-use rejoin_store::{MemoryLimits, MemoryStore};
-use rejoin_testkit::deadline::{WAIT, within};
+use rejoin_testkit::deadline::{WAIT, until, within};
 use rejoin_testkit::failure::{Failure, TestResult};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Time that connections get at the end of a test's gateway.
-const CONNECTIONS_END: Duration = Duration::from_secs(5);
+#[path = "../support/serve.rs"]
+mod serving;
+
+use serving::{serve, value};
+
 /// How soon the end of one side is seen on the other.
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// How long a test looks for what must not happen.
@@ -59,23 +60,10 @@ impl Bench {
         let url = format!("http://{}{place}", server.local_addr()?);
         let mut settings = Settings::default();
         set(&mut settings.limits);
-        let limits = settings.limits.clone();
-        let mut options = HttpOptions::new(Arc::new(limits.clone()));
+        let mut options = HttpOptions::new(Arc::new(settings.limits.clone()));
         options.auth = auth;
         let upstream = Arc::new(HttpUpstream::new(&url, options)?);
-        let store = Arc::new(MemoryStore::new(MemoryLimits::from(&limits))?);
-        let gateway = Gateway::new(GatewayConfig::new(Arc::new(settings), upstream, store))?;
-        let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
-        let face = gateway.clone();
-        let serving = tokio::spawn(async move {
-            let stopping = face.clone();
-            let handle = move |request| {
-                let gateway = face.clone();
-                async move { gateway.handle(request).await }
-            };
-            let stop = stopping.stopping();
-            listen::serve(listener, &limits, handle, stop, CONNECTIONS_END).await;
-        });
+        let (gateway, address, serving) = serve(upstream, settings).await?;
         Ok(Self { gateway, address, server, serving })
     }
 
@@ -117,6 +105,17 @@ impl Bench {
         peer.say(answer).await?;
         let answer = client.answer().await?;
         Ok((peer, answer))
+    }
+
+    /// Waits, not long, until a metric has this value.
+    pub(crate) async fn counts(&self, name: &str, wanted: f64) -> TestResult {
+        until(&format!("{name} {wanted}"), AT_ONCE, async || {
+            let request = http::Request::get("/metrics").body(())?;
+            let page = self.gateway.admin(request).await.into_body().collect().await?.to_bytes();
+            let found = value(std::str::from_utf8(&page)?, name);
+            Ok((found == Some(wanted)).then_some(()))
+        })
+        .await
     }
 
     /// Ends the server: from now on nobody listens.
@@ -174,7 +173,7 @@ struct Wire {
     input: Vec<u8>,
 }
 
-/// How a connection ended.
+/// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Fin,
@@ -182,6 +181,13 @@ pub(crate) enum End {
 }
 
 impl Wire {
+    fn end(self, end: End) -> TestResult {
+        if end == End::Reset {
+            SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
+        }
+        Ok(())
+    }
+
     /// Reads once. `Some`: there is no more.
     async fn fill(&mut self, what: &str) -> Result<Option<End>, Failure> {
         match within(what, WAIT, self.stream.read_buf(&mut self.input)).await? {
@@ -254,9 +260,8 @@ impl Peer {
         within("the connection to the server to be closed", AT_ONCE, closed).await?
     }
 
-    pub(crate) fn reset(self) -> TestResult {
-        SockRef::from(&self.wire.stream).set_linger(Some(Duration::ZERO))?;
-        Ok(())
+    pub(crate) fn end(self, end: End) -> TestResult {
+        self.wire.end(end)
     }
 }
 
@@ -329,9 +334,8 @@ impl Client {
         Ok(self.0.stream.write_all(request.as_bytes()).await?)
     }
 
-    pub(crate) fn reset(self) -> TestResult {
-        SockRef::from(&self.0.stream).set_linger(Some(Duration::ZERO))?;
-        Ok(())
+    pub(crate) fn end(self, end: End) -> TestResult {
+        self.0.end(end)
     }
 }
 

@@ -29,7 +29,11 @@ impl Passthrough for HttpUpstream {
         let mut redirects_left = REDIRECTS_MAX;
         loop {
             let response = send(origin, &outgoing, &uri, &departure).await?;
-            if response.status() == StatusCode::UNAUTHORIZED {
+            let status = response.status();
+            if status.is_informational() {
+                return Err(ExchangeError::Interim { upstream: origin.name.clone(), status });
+            }
+            if status == StatusCode::UNAUTHORIZED {
                 origin.credential.forget().await;
             }
             match followed(&uri, &response) {

@@ -1,0 +1,44 @@
+//! A gateway on a socket of its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rejoin_core::settings::Settings;
+use rejoin_gateway::config::GatewayConfig;
+use rejoin_gateway::gateway::Gateway;
+use rejoin_gateway::listen;
+use rejoin_gateway::upstream::Upstream;
+use rejoin_store::{MemoryLimits, MemoryStore};
+use rejoin_testkit::failure::Failure;
+use tokio::task::JoinHandle;
+
+/// Time that connections get at the end of a test's gateway.
+pub(crate) const CONNECTIONS_END: Duration = Duration::from_secs(5);
+
+/// Starts a gateway in front of `upstream`; whoever aborts the task ends it at once.
+pub(crate) async fn serve(
+    upstream: Arc<dyn Upstream>,
+    settings: Settings,
+) -> Result<(Gateway, SocketAddr, JoinHandle<()>), Failure> {
+    let limits = settings.limits.clone();
+    let store = Arc::new(MemoryStore::new(MemoryLimits::from(&limits))?);
+    let gateway = Gateway::new(GatewayConfig::new(Arc::new(settings), upstream, store))?;
+    let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
+    let face = gateway.clone();
+    let serving = tokio::spawn(async move {
+        let stopping = face.clone();
+        let handle = move |request| {
+            let gateway = face.clone();
+            async move { gateway.handle(request).await }
+        };
+        listen::serve(listener, &limits, handle, stopping.stopping(), CONNECTIONS_END).await;
+    });
+    Ok((gateway, address, serving))
+}
+
+/// The value of a metric on a page, by its name with labels.
+pub(crate) fn value(page: &str, name: &str) -> Option<f64> {
+    let values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    values.filter_map(|value| value.parse().ok()).next()
+}
