@@ -2,84 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::ffi::OsStr;
-use std::net::SocketAddr;
+#[path = "upstream_http/bench.rs"]
+mod bench;
+
+use std::process::Command;
 
 use rejoin_testkit::call::Call;
 use rejoin_testkit::check::{Owed, complete};
-use rejoin_testkit::count::CountFile;
 use rejoin_testkit::deadline::{WAIT, until};
 use rejoin_testkit::failure::{Failure, TestResult};
-use rejoin_testkit::process::Server;
 use rejoin_testkit::raw::{Connection, Request};
 use rejoin_testkit::refusal::Refusal;
-use rejoin_testkit::session::Session;
-use serde_json::{Value, json};
+use rejoin_testkit::session::{Identity, Session};
+use serde_json::json;
 
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream_http_server.py");
+use bench::{Bench, SMALL};
 
-/// A gateway, and the server behind it.
-struct Bench {
-    gateway: Server,
-    address: SocketAddr,
-    upstream: Server,
-    place: SocketAddr,
-    count: CountFile,
-    _folder: tempfile::TempDir,
-}
-
-impl Bench {
-    async fn start() -> Result<Self, Failure> {
-        Self::start_with(&[], &[]).await
-    }
-
-    /// With further arguments of the server and of the gateway.
-    async fn start_with(of_server: &[&str], of_gateway: &[&str]) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
-        let count = CountFile::at(folder.path().join("count"));
-        let mut server = vec![SERVER.as_ref(), count.path().as_os_str()];
-        server.extend(of_server.iter().map(OsStr::new));
-        let mut upstream = Server::start_tied("python3", server)?;
-        let place = upstream.address("serves", WAIT).await?;
-        let url = format!("http://{place}/mcp?key=secret");
-        let anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let named = ["--upstream", &url, "--upstream-header", "X-Tenant"];
-        let log = ["--log", "info,rejoin_gateway::telemetry=debug"];
-        let arguments = [&["serve"][..], &anywhere, &named, &log, of_gateway].concat();
-        let mut gateway = Server::start(env!("CARGO_BIN_EXE_rejoin"), arguments)?;
-        let address = gateway.address("listens", WAIT).await?;
-        Ok(Self { gateway, address, upstream, place, count, _folder: folder })
-    }
-
-    /// Kills the server and starts it again, as one that answers this to sessions it does not know.
-    async fn restart(&mut self, unknown: &str) -> TestResult {
-        self.upstream.kill()?;
-        let port = self.place.port().to_string();
-        let file = self.count.path().display().to_string();
-        self.upstream = Server::start_tied("python3", [SERVER, &file, &port, unknown, "close"])?;
-        self.upstream.address("serves", WAIT).await?;
-        Ok(())
-    }
-
-    async fn session(&self) -> Result<Session, Failure> {
-        Ok(Session::open(self.address).await?)
-    }
-
-    /// Reads some messages of a call, then cuts its connection; gives the cursor, once the gateway
-    /// knows of the loss.
-    async fn cut(&self, session: &Session, call: &Call, seen: usize) -> Result<String, Failure> {
-        let mut stream = session.call(call).await?;
-        let cursor = stream.messages(seen).await?;
-        stream.cut_rst()?;
-        self.gateway.log_line("to=\"owed\"", WAIT).await?;
-        Ok(cursor)
-    }
-
-    async fn post(&self, post: &Request) -> Result<Value, Failure> {
-        let mut connection = Connection::open(self.address).await?;
-        connection.request(post).await?;
-        Ok(connection.response().await?)
-    }
+async fn start() -> Result<Bench, Failure> {
+    Bench::start(SMALL, &[], &[]).await
 }
 
 fn charge(id: u64, events: u64) -> Call {
@@ -103,7 +43,7 @@ async fn resume(session: &Session, cursor: &str, call: &Call, first: u64) -> Tes
 #[tokio::test]
 async fn a_call_is_answered_with_its_progress_and_the_url_is_shown_without_its_query() -> TestResult
 {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let said = bench.gateway.lines(true);
     assert!(said[0].contains(" in front of: http://127.0.0.1:"), "{said:?}");
     assert!(said[0].ends_with("/mcp") && said.len() == 1, "{said:?}");
@@ -118,7 +58,7 @@ async fn a_call_is_answered_with_its_progress_and_the_url_is_shown_without_its_q
 
 #[tokio::test]
 async fn a_cut_call_goes_on_and_is_resumed_where_its_client_stopped() -> TestResult {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let session = bench.session().await?;
     let call = charge(1, 20);
     let cursor = bench.cut(&session, &call, 5).await?;
@@ -129,7 +69,7 @@ async fn a_cut_call_goes_on_and_is_resumed_where_its_client_stopped() -> TestRes
 
 #[tokio::test]
 async fn a_blind_retry_is_refused_and_the_call_ran_once() -> TestResult {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let session = bench.session().await?;
     let call = charge(1, 40);
     let cursor = bench.cut(&session, &call, 5).await?;
@@ -143,7 +83,7 @@ async fn a_blind_retry_is_refused_and_the_call_ran_once() -> TestResult {
 
 #[tokio::test]
 async fn a_challenge_to_initialize_reaches_the_client_unchanged() -> TestResult {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let message = json!({"jsonrpc": "2.0", "id": "own", "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
@@ -169,7 +109,7 @@ async fn a_challenge_to_initialize_reaches_the_client_unchanged() -> TestResult 
 
 #[tokio::test]
 async fn a_call_that_the_server_refuses_says_so_and_may_be_sent_again() -> TestResult {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let session = bench.session().await?;
     let call = charge(1, 2).with_dedup_token("pay-7");
     let refused = session.post_request(&call.message()).header("X-Tenant", "nobody");
@@ -186,7 +126,7 @@ async fn a_call_that_the_server_refuses_says_so_and_may_be_sent_again() -> TestR
 
 #[tokio::test]
 async fn the_server_sees_the_newest_value_of_an_allowed_header() -> TestResult {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let session = bench.session().await?;
     for (id, tenant) in [(1, "one"), (2, "two")] {
         let call = Call::new(id, "tenant", json!({"number": id}));
@@ -199,7 +139,7 @@ async fn the_server_sees_the_newest_value_of_an_allowed_header() -> TestResult {
 #[tokio::test]
 async fn a_session_that_the_server_forgot_is_told_once_as_lost_state_and_then_works() -> TestResult
 {
-    let bench = Bench::start().await?;
+    let bench = start().await?;
     let session = bench.session().await?;
     session.answer(&Call::new(1, "forget", json!({}))).await?;
     let mut codes = Vec::new();
@@ -223,7 +163,7 @@ async fn a_session_that_the_server_forgot_is_told_once_as_lost_state_and_then_wo
 async fn a_call_that_meets_a_restarted_server_is_told_that_state_was_lost_and_did_not_run()
 -> TestResult {
     // Connections are not kept, so that no call is sent into one of the killed server.
-    let mut bench = Bench::start_with(&["0", "404", "close"], &[]).await?;
+    let mut bench = Bench::start(SMALL, &["0", "404", "close"], &[]).await?;
     for (id, unknown) in [(10, "400"), (20, "404")] {
         let session = bench.session().await?;
         session.answer(&charge(id, 2)).await?;
@@ -238,8 +178,35 @@ async fn a_call_that_meets_a_restarted_server_is_told_that_state_was_lost_and_di
 }
 
 #[tokio::test]
+async fn a_refreshed_credential_continues_a_session_once_the_operator_says_whose_it_is()
+-> TestResult {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("subjects");
+    // `printf %s "Bearer good" | sha256sum`, and the same of "Bearer new".
+    let first = "60d5a5c98d0b73cbfaddbaae960575011c8c0a81e4c817686999eb2f155e9800 alice\n";
+    let both = format!(
+        "{first}# refreshed\n\
+         b0bf70506b67ea5aa33f87dfe5a85b18c9f45c597a3d09152971e3dcef298376 alice\n"
+    );
+    std::fs::write(&file, first)?;
+    let path = file.display().to_string();
+    let bench = Bench::start(SMALL, &[], &["--subjects", &path]).await?;
+    let good = Identity::authorized("Bearer good");
+    let session = Session::open_as(bench.address, good).await?;
+    let refreshed = session.presented_as(Identity::authorized("Bearer new"));
+    let call = Call::new(1, "tenant", json!({}));
+    assert_eq!(refreshed.call(&call).await?.head().await?.status, 404);
+    std::fs::write(&file, both)?;
+    let told = Command::new("kill").args(["-HUP", &bench.gateway.pid().to_string()]).status()?;
+    assert!(told.success());
+    bench.gateway.log_line("the subjects were read again credentials=2", WAIT).await?;
+    assert!(refreshed.answer(&call).await?.get("result").is_some());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_a_bad_gateway_for_new_sessions() -> TestResult {
-    let mut bench = Bench::start().await?;
+    let mut bench = start().await?;
     bench.upstream.kill()?;
     let error = Session::open(bench.address).await.unwrap_err().to_string();
     assert!(error.contains("502") && error.contains("cannot be reached"), "{error}");

@@ -60,9 +60,19 @@ class Handler(BaseHTTPRequestHandler):
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
         self.plain(200, json.dumps(answer), headers=headers)
 
-    def event(self, message):
-        data = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
+    def open_stream(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def event(self, message, event_id=None):
+        head = f"id: {event_id}\n" if event_id else ""
+        data = f"{head}event: message\ndata: {json.dumps(message)}\n\n".encode()
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def end_stream(self):
+        self.wfile.write(b"0\r\n\r\n")
 
     def do_GET(self):
         self.plain(405)
@@ -78,13 +88,19 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Mcp-Session-Id") not in SESSIONS:
             return self.unknown(message)
         if "id" not in message or "method" not in message:
-            return self.plain(202)
+            self.plain(202)
+            return self.hear(message)
         if message["method"] != "tools/call":
             return self.result(message, {})
         tenant = self.headers.get("X-Tenant")
         if tenant == "nobody":
             return self.plain(401, "who are you?", "text/plain", CHALLENGE)
-        name, arguments = message["params"]["name"], message["params"]["arguments"]
+        self.call(message, message["params"]["name"], message["params"]["arguments"], tenant)
+
+    def hear(self, message):
+        pass
+
+    def call(self, message, name, arguments, tenant):
         count(name, arguments)
         if name == "charge":
             return self.charge(message, arguments)
@@ -109,23 +125,28 @@ class Handler(BaseHTTPRequestHandler):
         }, {"Mcp-Session-Id": session})
 
     def charge(self, message, arguments):
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        token = message["params"]["_meta"]["progressToken"]
+        self.open_stream()
         for number in range(1, arguments["events"] + 1):
             time.sleep(arguments["interval_ms"] / 1000)
-            self.event({"jsonrpc": "2.0", "method": "notifications/progress",
-                        "params": {"progressToken": token, "progress": number}})
-        text = f"charged {arguments['amount']}"
-        self.event({"jsonrpc": "2.0", "id": message["id"],
-                    "result": {"content": [{"type": "text", "text": text}]}})
-        self.wfile.write(b"0\r\n\r\n")
+            self.event(progress(message, number))
+        self.event(charged(message, arguments))
+        self.end_stream()
 
 
-def main():
-    server = ThreadingHTTPServer(("127.0.0.1", int((sys.argv[2:] or ["0"])[0])), Handler)
+def progress(message, number):
+    token = message["params"]["_meta"]["progressToken"]
+    return {"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": number}}
+
+
+def charged(message, arguments):
+    text = f"charged {arguments['amount']}"
+    return {"jsonrpc": "2.0", "id": message["id"],
+            "result": {"content": [{"type": "text", "text": text}]}}
+
+
+def main(handler):
+    server = ThreadingHTTPServer(("127.0.0.1", int((sys.argv[2:] or ["0"])[0])), handler)
     server.daemon_threads = True
     print(f"serves http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -133,4 +154,5 @@ def main():
     os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main(Handler)

@@ -179,6 +179,10 @@ impl Driver {
     /// Waits for an input, then handles what is there, up to a bound, and commits it together.
     async fn turn(&mut self) -> Result<(), Stop> {
         let mut draft = Draft::default();
+        if self.session.is_filling() {
+            // What connections took can make room for what comes.
+            self.note_progress();
+        }
         let mut next = match self.work.pop_front() {
             Some(work) => Some(work),
             None => self.wait().await?,
@@ -304,7 +308,7 @@ impl Driver {
                 Ok(()) => {
                     let carried_out = self.carry_out(output.effects).await;
                     self.look_at_room().await;
-                    self.link.pause(self.session.asks_upstream_to_wait(self.clock.now_ms()));
+                    self.link.press(self.session.back_pressure(self.clock.now_ms()));
                     // Whoever waited may have left.
                     done.into_iter().for_each(|done| done.send(()).unwrap_or(()));
                     return carried_out;

@@ -29,6 +29,8 @@ use ::http::{HeaderMap, HeaderName, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
+pub use rejoin_core::input::Channel;
+pub use rejoin_core::session::BackPressure;
 use tokio::sync::{mpsc, watch};
 
 use crate::passthrough::Passthrough;
@@ -96,10 +98,10 @@ pub struct Opened {
     pub commands: mpsc::Sender<Command>,
     /// What happened, in order. Holds `upstream.events_max` events.
     pub events: mpsc::Receiver<Event>,
-    /// `true` while the session's log is beyond its quota: a stream that brought much already
+    /// Set while the session's log is beyond its quota: a stream that brought much already
     /// (`back_pressure_free_bytes`) is then not read on. `None`: what this upstream says cannot
     /// wait, and is spilled (design section 3).
-    pub pause: Option<watch::Sender<bool>>,
+    pub pressure: Option<watch::Sender<BackPressure>>,
 }
 
 /// What a session driver asks of an adapter.
@@ -150,9 +152,8 @@ pub enum Event {
     },
     /// A response, a notification, or a request of the server.
     Message {
-        /// The call whose channel it came on, if the adapter can tell. Over stdio only a response
-        /// tells (by its id); the rest is routed by who reads it.
-        call: Option<CallId>,
+        /// The channel it came on. Over stdio only a response tells, by its id.
+        channel: Channel,
         /// The whole message, byte for byte.
         message: Bytes,
     },
@@ -275,7 +276,7 @@ pub enum OpenError {
     /// The cap on child processes is reached; none was started.
     #[error(
         "all {children_max} child processes are in use: \
-         try again when a session has ended, or let the operator raise children_max"
+         try again when a session has ended, or raise `--limit children_max=`"
     )]
     TooManyChildren {
         /// The cap.
@@ -295,7 +296,7 @@ pub enum OpenError {
     /// No answer to `initialize` in time. What was started is ended.
     #[error(
         "`{upstream}` did not answer initialize within {limit_ms} ms: \
-         see its standard error in the log, or raise initialize_max_ms"
+         see its standard error in the log, or raise `--limit initialize_max_ms=`"
     )]
     TimedOut {
         /// The upstream's name.

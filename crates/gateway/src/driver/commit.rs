@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rejoin_core::effect::{Batch, DedupWrite, Eviction};
+use rejoin_core::effect::{Batch, DedupWrite, Event, Eviction};
 use rejoin_core::id::CallId;
 use rejoin_core::token::DedupRecord;
 use rejoin_store::CommitError;
@@ -58,9 +58,9 @@ impl Driver {
                     tracing::info!(session = %self.tag, "a token has a newer owner");
                     batch.dedup.remove(index);
                 }
-                CommitError::OverQuota(_) if !batch.evictions.is_empty() => {
+                CommitError::OverQuota(_) if has_old(&batch) => {
                     // A store counts what is added before what is given back: that goes first.
-                    self.evict_first(std::mem::take(&mut batch.evictions)).await?;
+                    self.evict_first(take_old(&mut batch)).await?;
                 }
                 CommitError::Io(_) | CommitError::OverQuota(_) if tries < TRIES_MAX => {
                     tracing::warn!(session = %self.tag, %error, "a commit is tried again");
@@ -92,7 +92,54 @@ impl Driver {
     }
 }
 
+/// True if an eviction is of what was there before, not of what its batch adds.
+fn is_of_old(eviction: &Eviction, batch: &Batch) -> bool {
+    let covers = |event: &Event| eviction.stream == event.stream && event.seq <= eviction.through;
+    !batch.events.iter().any(covers)
+}
+
+fn has_old(batch: &Batch) -> bool {
+    batch.evictions.iter().any(|eviction| is_of_old(eviction, batch))
+}
+
+/// Takes the evictions that can be committed before the rest of their batch.
+fn take_old(batch: &mut Batch) -> Vec<Eviction> {
+    let evictions = std::mem::take(&mut batch.evictions);
+    let (old, own) = evictions.into_iter().partition(|eviction| is_of_old(eviction, batch));
+    batch.evictions = own;
+    old
+}
+
 /// True if a write makes its call the token's owner; otherwise the call says how it stands.
 fn is_claim(write: &DedupWrite) -> bool {
     write.expected != Some(write.record.owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rejoin_core::effect::EventKind;
+    use rejoin_core::id::{Seq, StreamId};
+
+    use super::*;
+
+    #[test]
+    fn an_eviction_of_an_event_of_its_own_batch_is_not_committed_before_it() {
+        let stream = StreamId(1);
+        let event = Event {
+            stream,
+            seq: Seq(5),
+            previous: Seq(4),
+            kind: EventKind::Notification,
+            last: false,
+            payload: Bytes::new(),
+        };
+        let eviction = |through| Eviction { stream, through: Seq(through), responses_too: false };
+        let evictions = vec![eviction(4), eviction(5)];
+        let mut batch = Batch { events: vec![event], evictions, ..Batch::default() };
+        assert!(has_old(&batch));
+        assert_eq!(take_old(&mut batch), [eviction(4)]);
+        assert_eq!(batch.evictions, [eviction(5)]);
+        assert!(!has_old(&batch), "it is committed with its event, and not tried for ever");
+    }
 }

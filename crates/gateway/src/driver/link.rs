@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use rejoin_core::effect::ToUpstream;
-use rejoin_core::input::FromUpstream;
+use rejoin_core::input::{Channel, FromUpstream};
 use rejoin_core::limits::Limits;
 use rejoin_core::message::{self, Incoming, Kind};
+use rejoin_core::session::BackPressure;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -50,6 +51,8 @@ pub(super) struct Link {
     json_depth_max: usize,
     /// What happened and was not taken yet.
     ready: VecDeque<FromUpstream>,
+    /// Calls that met a lost session: told together with its end, which follows.
+    untaken: Vec<CallId>,
     end_max: Duration,
     opened_at: Instant,
     /// Short lives of the server in a row.
@@ -60,7 +63,7 @@ enum State {
     Open {
         commands: mpsc::Sender<Command>,
         events: mpsc::Receiver<Event>,
-        pause: Option<watch::Sender<bool>>,
+        pressure: Option<watch::Sender<BackPressure>>,
     },
     /// One task; dropping the set ends it, and what it started.
     Opening(JoinSet<Result<Opened, OpenError>>),
@@ -69,8 +72,8 @@ enum State {
 
 impl From<Opened> for State {
     fn from(opened: Opened) -> Self {
-        let Opened { commands, events, pause, .. } = opened;
-        Self::Open { commands, events, pause }
+        let Opened { commands, events, pressure, .. } = opened;
+        Self::Open { commands, events, pressure }
     }
 }
 
@@ -95,6 +98,7 @@ impl Link {
             backlog_bytes_max: limits.body_bytes_max.saturating_mul(2),
             json_depth_max: limits.json_depth_max,
             ready: VecDeque::new(),
+            untaken: Vec::new(),
             end_max: Duration::from_millis(graces_ms) + END_MARGIN,
             opened_at: Instant::now(),
             short_lives: 0,
@@ -127,9 +131,13 @@ impl Link {
     }
 
     /// Asks the upstream to bring less, or no longer.
-    pub(super) fn pause(&self, must_wait: bool) {
-        let State::Open { pause: Some(pause), .. } = &self.state else { return };
-        pause.send_if_modified(|paused| std::mem::replace(paused, must_wait) != must_wait);
+    pub(super) fn press(&self, pressure: BackPressure) {
+        let State::Open { pressure: Some(sender), .. } = &self.state else { return };
+        sender.send_if_modified(|current| {
+            let is_news = *current != pressure;
+            *current = pressure;
+            is_news
+        });
     }
 
     /// Takes the newest headers of the client: for what is sent from here on, and for a reopening.
@@ -276,7 +284,7 @@ impl Link {
             // Its text says more than that the call was not sent.
             Some(Event::NotSent { call, reason: NotSentReason::Refused { status, answer } }) => {
                 tracing::debug!(session = %self.tag, %call, %status, "a call was refused");
-                self.read(Some(call), refusal::as_not_run(&answer));
+                self.read(Channel::Call(call), refusal::as_not_run(&answer));
             }
             Some(Event::Lost { call, reason }) => {
                 tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");
@@ -284,13 +292,13 @@ impl Link {
             }
             Some(Event::NotSent { call, reason: NotSentReason::SessionGone }) => {
                 tracing::debug!(session = %self.tag, %call, "a call met a lost session");
-                self.ready.push_back(FromUpstream::SessionGone(call));
+                self.untaken.push(call);
             }
             Some(Event::NotSent { call, reason }) => {
                 tracing::debug!(session = %self.tag, %call, %reason, "a call was not sent");
                 self.ready.push_back(FromUpstream::NotSent(call));
             }
-            Some(Event::Message { call, message }) => self.read(call, message),
+            Some(Event::Message { channel, message }) => self.read(channel, message),
             Some(Event::Closed { reason }) => {
                 let upstream = self.upstream.name();
                 tracing::info!(session = %self.tag, upstream, %reason, "the server is gone");
@@ -310,7 +318,12 @@ impl Link {
         for command in std::mem::take(&mut self.backlog) {
             self.refuse(&command);
         }
-        self.ready.push_back(FromUpstream::Closed);
+        let untaken = std::mem::take(&mut self.untaken);
+        self.ready.push_back(if untaken.is_empty() {
+            FromUpstream::Closed
+        } else {
+            FromUpstream::SessionGone(untaken)
+        });
     }
 
     fn refuse(&mut self, command: &Command) {
@@ -320,14 +333,14 @@ impl Link {
         }
     }
 
-    fn read(&mut self, call: Option<CallId>, bytes: Bytes) {
-        let mut push = |message| self.ready.push_back(FromUpstream::Message { call, message });
+    fn read(&mut self, channel: Channel, bytes: Bytes) {
+        let mut push = |message| self.ready.push_back(FromUpstream::Message { channel, message });
         match message::parse(bytes, self.json_depth_max) {
             Ok(Incoming::One(message)) => push(message),
             Ok(Incoming::Batch(messages)) => messages.into_iter().for_each(push),
             Err(error) => {
                 tracing::debug!(session = %self.tag, %error, "unreadable message of the server");
-                if let Some(call) = call {
+                if let Some(call) = channel.call() {
                     self.read_unreadable(call);
                 }
             }
@@ -340,7 +353,8 @@ impl Link {
         let text = "The server answered, but its answer cannot be read. The call may have run.";
         let body = message::error_response(Some(id.as_bytes()), UNREADABLE_CODE, text, None);
         if let Ok(Incoming::One(message)) = message::parse(body, self.json_depth_max) {
-            self.ready.push_back(FromUpstream::Message { call: Some(call), message });
+            let channel = Channel::Call(call);
+            self.ready.push_back(FromUpstream::Message { channel, message });
         }
     }
 }

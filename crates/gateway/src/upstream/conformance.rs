@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{Command, Event, NotSentReason, Opened, Upstream};
+use super::{BackPressure, Channel, Command, Event, NotSentReason, Opened, Upstream};
 
 mod calls;
 mod flow;
@@ -82,7 +82,7 @@ pub struct Session {
     /// The commands. `None` after [`Session::drop_commands`].
     pub commands: Option<mpsc::Sender<Command>>,
     /// Asks the upstream to wait. `None`: it cannot.
-    pub pause: Option<watch::Sender<bool>>,
+    pub pressure: Option<watch::Sender<BackPressure>>,
     events: mpsc::Receiver<Event>,
     /// The calls that have their outcome, and whether they were sent.
     outcomes: HashMap<CallId, bool>,
@@ -96,10 +96,18 @@ impl Session {
     pub async fn open(upstream: &Arc<dyn Upstream>) -> Self {
         let opened = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into());
         let opened = timeout(WAIT, opened).await.expect("open ends");
-        let Opened { answer, commands, events, pause, .. } = opened.expect("the session opens");
+        let Opened { answer, commands, events, pressure, .. } = opened.expect("the session opens");
         let answer = serde_json::from_slice(&answer).expect("the answer is JSON");
         let (outcomes, settled) = (HashMap::new(), HashSet::new());
-        Self { answer, commands: Some(commands), pause, events, outcomes, settled, closed: false }
+        Self {
+            answer,
+            commands: Some(commands),
+            pressure,
+            events,
+            outcomes,
+            settled,
+            closed: false,
+        }
     }
 
     /// Gives a command. `false`: the session takes none any more.
@@ -140,10 +148,10 @@ impl Session {
                 assert_eq!(self.outcomes.get(call), Some(&true), "lost before Sent: {call}");
                 self.settle(*call);
             }
-            Some(Event::Message { call: Some(call), .. }) => {
+            Some(Event::Message { channel: Channel::Call(call), .. }) => {
                 assert_eq!(self.outcomes.get(call), Some(&true), "an answer before Sent: {call}");
             }
-            Some(Event::Message { call: None, .. }) => {}
+            Some(Event::Message { .. }) => {}
             Some(Event::Closed { .. }) => self.closed = true,
             None => assert!(self.closed, "the channel ended without Closed"),
         }

@@ -62,12 +62,14 @@ impl Outlet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Channel;
 
     #[tokio::test]
     async fn unread_messages_are_bounded_in_bytes() {
         let (sender, mut events) = mpsc::channel(100);
         let mut outlet = Outlet::new(sender, 1_000);
-        let message = |size| Event::Message { call: None, message: vec![b'x'; size].into() };
+        let message =
+            |size| Event::Message { channel: Channel::Unknown, message: vec![b'x'; size].into() };
         let task = tokio::spawn(async move {
             for size in [5_000, 400, 400, 400, 200] {
                 let _ = outlet.send(message(size)).await;

@@ -227,7 +227,7 @@ impl Upstream for StdioUpstream {
         };
         tokio::spawn(intake.run());
         tokio::spawn(delivery.run());
-        Ok(Opened { answer, commands, events: received, pause: None })
+        Ok(Opened { answer, commands, events: received, pressure: None })
     }
 
     fn name(&self) -> &str {

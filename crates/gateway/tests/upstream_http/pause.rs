@@ -1,5 +1,7 @@
 //! Back-pressure: a stream that brings much waits while the session's log has no room for it.
+use rejoin_core::id::CallId;
 use rejoin_core::limits::Limits;
+use rejoin_core::session::BackPressure;
 use rejoin_gateway::upstream::conformance::{Session, progress, response, write};
 use serde_json::json;
 
@@ -12,8 +14,8 @@ const FLOOD: u64 = 16_000;
 async fn a_paused_flood_waits_while_other_calls_are_answered_and_then_goes_on_whole() {
     let upstream = served(&[]);
     let mut session = Session::open(&upstream).await;
-    let pause = session.pause.clone().expect("an HTTP upstream can wait");
-    pause.send_replace(true);
+    let pressure = session.pressure.clone().expect("an HTTP upstream can wait");
+    pressure.send_replace(BackPressure::Calls(vec![CallId(1)]));
     let padding = "p".repeat(1_000);
     let event_bytes = progress(1, &padding).len();
     let flood = json!({ "write": progress(1, &format!("\"#N#{padding}\"")), "times": FLOOD });
@@ -35,7 +37,7 @@ async fn a_paused_flood_waits_while_other_calls_are_answered_and_then_goes_on_wh
         }
         assert!(next <= at_most, "{next} events of a paused flood");
     }
-    pause.send_replace(false);
+    pressure.send_replace(BackPressure::None);
     let mut ended = false;
     while !ended || answered < 4 {
         let text = session.message().await;

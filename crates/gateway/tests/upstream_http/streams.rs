@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use rejoin_core::id::CallId;
 use rejoin_gateway::upstream::conformance::{Session, WAIT, progress, received, response, write};
-use rejoin_gateway::upstream::{Command, Event, LostReason};
+use rejoin_gateway::upstream::{Channel, Command, Event, LostReason};
 use serde_json::{Value, json};
 
 use crate::support::{Server, event, initialized, requests, round_trip, scripts, served, to};
@@ -142,6 +142,27 @@ async fn a_response_on_the_standalone_stream_answers_its_call() {
     let both = [session.message().await, session.message().await];
     assert!(both.contains(&progress(2, "1")) && both.contains(&response(2, "2")), "{both:?}");
     round_trip(&mut session, 3).await;
+    session.end().await;
+}
+
+#[tokio::test]
+async fn each_message_tells_the_channel_it_came_on() {
+    let upstream = served(&[]);
+    let mut session = Session::open(&upstream).await;
+    initialized(&mut session).await;
+    let ask = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"roots/list"}}"#);
+    let steps = [json!({ "elsewhere": ask("beside") }), write(ask("within"))];
+    session.script(1, steps.into_iter().chain([write(response(1, "1"))])).await;
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        if let Event::Message { channel, message } = event(&mut session).await {
+            seen.push((String::from_utf8(message.into()).unwrap(), channel));
+        }
+    }
+    assert!(seen.contains(&(ask("beside"), Channel::Standalone)), "{seen:?}");
+    let own = Channel::Call(CallId(1));
+    let of_call = seen.iter().filter(|(_, channel)| *channel == own).map(|(text, _)| text);
+    assert_eq!(of_call.collect::<Vec<_>>(), [&ask("within"), &response(1, "1")]);
     session.end().await;
 }
 

@@ -13,7 +13,7 @@ use super::calls::{Call, Phase};
 use super::check::{self, Refusal};
 use super::reply::{Form, collect, short};
 use super::session::Session;
-use crate::upstream::{CallId, CloseReason, LostReason, NotSentReason};
+use crate::upstream::{CallId, Channel, CloseReason, LostReason, NotSentReason};
 
 /// JSON-RPC error code of an answer that is none, or that cannot be read.
 const UNUSABLE_CODE: i64 = -32_603;
@@ -100,7 +100,7 @@ async fn json(session: &Session, call: &Call, body: Body) {
         return gone(session, call.id).await;
     }
     for message in &messages {
-        session.calls.deliver(Some(call.id), message).await;
+        session.calls.deliver(Channel::Call(call.id), message).await;
     }
     if call.phase() != Phase::Settled {
         elsewhere(session, call).await;
@@ -147,7 +147,7 @@ async fn refused(
         return gone(session, call.id).await;
     }
     if let Some(own) = own {
-        session.calls.deliver(Some(call.id), own).await;
+        session.calls.deliver(Channel::Call(call.id), own).await;
         return;
     }
     if status.is_server_error() {

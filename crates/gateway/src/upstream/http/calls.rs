@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
 use super::departure::Departure;
 use crate::upstream::outlet::Outlet;
-use crate::upstream::{CallId, CloseReason, Event, LostReason, NotSentReason};
+use crate::upstream::{CallId, Channel, CloseReason, Event, LostReason, NotSentReason};
 
 /// Events of one session that are recognised when a resumed stream brings them again.
 const SEEN_MAX: usize = 2_048;
@@ -118,12 +118,13 @@ impl Calls {
 
     /// Answers the call.
     pub(super) async fn answer(&self, id: CallId, message: Bytes) -> bool {
-        self.settle(id, true, Event::Message { call: Some(id), message }).await
+        let channel = Channel::Call(id);
+        self.settle(id, true, Event::Message { channel, message }).await
     }
 
-    /// Passes a message on that came on the stream of a call, or on none of those. `false`: it
-    /// answers no call that has not ended.
-    pub(super) async fn deliver(&self, from: Option<CallId>, message: &Message) -> bool {
+    /// Passes a message on; a response belongs to its call, whichever channel it came on. `false`:
+    /// it answers no call that has not ended.
+    pub(super) async fn deliver(&self, channel: Channel, message: &Message) -> bool {
         if matches!(message.kind(), Kind::Response | Kind::ErrorResponse) {
             let id = message.id_key().and_then(|key| key.as_u64()).map(CallId);
             return match id {
@@ -131,9 +132,9 @@ impl Calls {
                 None => false,
             };
         }
-        let event = Event::Message { call: from, message: message.bytes().clone() };
+        let event = Event::Message { channel, message: message.bytes().clone() };
         let mut outlet = self.outlet.lock().await;
-        if let Some(id) = from {
+        if let Some(id) = channel.call() {
             self.tell_sent(&mut outlet, id).await;
         }
         // Without a driver nobody needs it.
@@ -240,10 +241,10 @@ mod tests {
         let (one, two) = (calls.enter(CallId(1)), calls.enter(CallId(2)));
         let note = message(r#"{"jsonrpc":"2.0","method":"x"}"#);
         let answer = message(r#"{"jsonrpc":"2.0","id":2,"result":1}"#);
-        assert!(calls.deliver(Some(one.id), &note).await);
+        assert!(calls.deliver(Channel::Call(one.id), &note).await);
         // On the stream of another call, and a second time.
-        assert!(calls.deliver(Some(one.id), &answer).await);
-        assert!(!calls.deliver(None, &answer).await);
+        assert!(calls.deliver(Channel::Call(one.id), &answer).await);
+        assert!(!calls.deliver(Channel::Standalone, &answer).await);
         calls.sent(one.id).await;
         calls.lost(one.id, LostReason::ConnectionLost).await;
         calls.not_sent(one.id, NotSentReason::Closed).await;
@@ -255,8 +256,8 @@ mod tests {
             order.push(match event {
                 Event::Sent { call } => format!("sent {call}"),
                 Event::NotSent { call, .. } => format!("not sent {call}"),
-                Event::Message { call: Some(call), .. } => format!("message {call}"),
-                Event::Message { call: None, .. } => "message".to_owned(),
+                Event::Message { channel: Channel::Call(call), .. } => format!("message {call}"),
+                Event::Message { channel, .. } => format!("message {channel:?}"),
                 Event::Lost { call, .. } => format!("lost {call}"),
                 Event::Closed { .. } => "closed".to_owned(),
             });

@@ -23,7 +23,7 @@ use super::session::{Session, Terms, initialize_headers};
 use super::wire::Fault;
 use crate::headers::MCP_SESSION_ID;
 use crate::upstream::outlet::events_max;
-use crate::upstream::{Event, OpenError, Opened, Opening};
+use crate::upstream::{Channel, Event, OpenError, Opened, Opening};
 
 /// An answer to `initialize`, and what came with it.
 struct Answer {
@@ -102,14 +102,14 @@ fn start(origin: Arc<Origin>, begun: Begun) -> Opened {
     let (commands, commanded) = mpsc::channel(queue_max);
     let (events, received) = mpsc::channel(events_max(limits).max(answer.early.len()));
     for message in &answer.early {
-        let _room =
-            events.try_send(Event::Message { call: None, message: message.bytes().clone() });
+        let (channel, message) = (Channel::Unknown, message.bytes().clone());
+        let _room = events.try_send(Event::Message { channel, message });
     }
     let calls = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
     let session = Session::new(Arc::clone(&origin), uri, terms, calls, opening);
-    let pause = Some(session.pause.clone());
+    let pressure = Some(session.pressure.clone());
     Intake::start(Arc::new(session), commanded, events, answer.rest);
-    Opened { answer: answer.message.bytes().clone(), commands, events: received, pause }
+    Opened { answer: answer.message.bytes().clone(), commands, events: received, pressure }
 }
 
 /// A session without tasks, whose events nobody hears.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::calls::{Call, Phase};
 use super::session::Session;
-use crate::upstream::CallId;
+use crate::upstream::Channel;
 
 /// How a connection of a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub(super) enum End {
 /// A stream that is read.
 pub(super) struct Pump<'a> {
     session: &'a Session,
-    /// The call whose stream it is, or that says how long to read. `None`: the standalone stream.
+    /// The call that says how long to read. `None`: as long as the session lives.
     call: Option<&'a Call>,
-    /// The call that its messages belong to.
-    from: Option<CallId>,
+    /// What its messages came on.
+    channel: Channel,
     /// The last event id.
     pub(super) cursor: Option<HeaderValue>,
     /// The server's `retry:`, bounded.
@@ -43,15 +43,24 @@ pub(super) struct Pump<'a> {
 }
 
 impl<'a> Pump<'a> {
-    pub(super) fn new(session: &'a Session, call: Option<&'a Call>) -> Self {
+    fn new(session: &'a Session, call: Option<&'a Call>, channel: Channel) -> Self {
         let (cursor, retry) = (None, None);
-        let from = call.map(|call| call.id);
-        Self { session, call, from, cursor, retry, progressed: false, unusable: None }
+        Self { session, call, channel, cursor, retry, progressed: false, unusable: None }
+    }
+
+    /// The stream of a call.
+    pub(super) fn of_call(session: &'a Session, call: &'a Call) -> Self {
+        Self::new(session, Some(call), Channel::Call(call.id))
+    }
+
+    /// The standalone stream.
+    pub(super) fn standalone(session: &'a Session) -> Self {
+        Self::new(session, None, Channel::Standalone)
     }
 
     /// A stream whose messages belong to no call; `call` only says how long to read it.
     pub(super) fn of_nobody(session: &'a Session, call: &'a Call) -> Self {
-        Self { from: None, ..Self::new(session, Some(call)) }
+        Self::new(session, Some(call), Channel::Unknown)
     }
 
     /// Reads one connection to its end. `resumed`: it continues an earlier one, so that it may
@@ -91,10 +100,10 @@ impl<'a> Pump<'a> {
 
     /// Waits while the session's log has no room for a flood, or until nobody waits for the rest.
     async fn paused(&self) {
-        let mut pause = self.session.pause.subscribe();
+        let mut pressure = self.session.pressure.subscribe();
         tokio::select! {
             // The sender lives as long as the session.
-            _ = pause.wait_for(|pause| !*pause) => {}
+            _ = pressure.wait_for(|pressure| !pressure.is_on(self.channel.call())) => {}
             () = self.left_alone() => {}
         }
     }
@@ -162,7 +171,7 @@ impl<'a> Pump<'a> {
     }
 
     async fn deliver(&self, message: &Message) {
-        if !self.session.calls.deliver(self.from, message).await {
+        if !self.session.calls.deliver(self.channel, message).await {
             tracing::debug!("a response of no running call was dropped");
         }
     }

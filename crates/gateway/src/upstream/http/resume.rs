@@ -29,7 +29,7 @@ enum Attempt {
 
 /// Reads the stream of a call and resumes it until the call has ended or nothing helps.
 pub(super) async fn follow(session: &Session, call: &Call, stream: Body) {
-    let mut pump = Pump::new(session, Some(call));
+    let mut pump = Pump::of_call(session, call);
     let end = pump.run(stream, false).await;
     let what = resume(session, call, &mut pump, end).await;
     elsewhere(session, call).await;

@@ -17,7 +17,7 @@ use super::credential::select;
 use super::departure::Departure;
 use super::wire::Fault;
 use crate::headers::{LAST_EVENT_ID, MCP_PROTOCOL_VERSION, MCP_SESSION_ID};
-use crate::upstream::{CloseReason, Opening};
+use crate::upstream::{BackPressure, CloseReason, Opening};
 
 /// Some servers insist on the order (spec POST-2 does not).
 const BOTH: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
@@ -63,7 +63,7 @@ pub(super) struct Session {
     pub(super) calls: Calls,
     pub(super) gate: watch::Sender<Gate>,
     /// Streams that brought much already wait.
-    pub(super) pause: watch::Sender<bool>,
+    pub(super) pressure: watch::Sender<BackPressure>,
     /// A standalone stream is open.
     pub(super) listens: AtomicBool,
     /// Somebody saw the server fail.
@@ -95,7 +95,7 @@ impl Session {
             terms,
             calls,
             gate: watch::Sender::new(Gate::Before),
-            pause: watch::Sender::new(false),
+            pressure: watch::Sender::new(BackPressure::None),
             listens: AtomicBool::new(false),
             suspicion: Notify::new(),
             revival: Notify::new(),

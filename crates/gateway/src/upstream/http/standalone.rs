@@ -34,7 +34,7 @@ pub(super) async fn run(session: Arc<Session>) {
     let _ = session.gate.subscribe().wait_for(|gate| *gate == Gate::Behind).await;
     let limits = &session.origin.limits.upstream;
     let mut backoff = Backoff::new(limits.retry_ms, limits.backoff_max_ms);
-    let mut pump = Pump::new(&session, None);
+    let mut pump = Pump::standalone(&session);
     let mut refusals = 0;
     loop {
         let resumed = pump.cursor.is_some();

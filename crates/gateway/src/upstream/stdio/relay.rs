@@ -9,7 +9,7 @@ use super::input::Queue;
 use super::output::Incoming;
 use crate::throttle::Throttle;
 use crate::upstream::outlet::{DriverGone, Outlet};
-use crate::upstream::{CallId, CloseReason, Command, Event, NotSentReason};
+use crate::upstream::{CallId, Channel, CloseReason, Command, Event, NotSentReason};
 
 /// The task that takes the driver's commands. It never waits for the child.
 pub(super) struct Intake {
@@ -68,7 +68,8 @@ impl Intake {
 }
 
 fn event(incoming: Incoming) -> Event {
-    Event::Message { call: incoming.call, message: incoming.message }
+    let channel = incoming.call.map_or(Channel::Unknown, Channel::Call);
+    Event::Message { channel, message: incoming.message }
 }
 
 async fn refuse(notices: &mpsc::Sender<Event>, call: CallId, reason: NotSentReason) {
