@@ -15,7 +15,7 @@ REFUSALS = {
         "with another tool."
     )),
     "stream_not_drained": (40901, (
-        "Not run. The same call already ran to its end, but its answer has not reached you yet. "
+        "Not run. The same call already ran to its end, but its answer may not have reached you. "
         "Do not send it again: the first one counts. Check its effect with another tool."
     )),
 }

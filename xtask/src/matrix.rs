@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::metadata::{cargo, workspace_root};
+use crate::metadata::{cargo, python};
 use crate::needs::{CASES, Case, Kind, VARIABLE};
 use crate::runner::{Runner, print_lines, read_log};
 use crate::test_count::TestCount;
@@ -40,8 +40,7 @@ fn install(runner: &mut Runner, kind: Kind) -> Result<(), Failure> {
         Kind::Fastmcp => "fastmcp",
         Kind::Everything => "npm",
     };
-    let mut command = Command::new("python3");
-    command.args(["e2e/peers.py", peer]).current_dir(workspace_root());
+    let command = python("e2e/peers.py", &[peer]);
     let name = format!("install-{peer}");
     runner.command(&name, command, 15 * MINUTE, |_| Ok(String::new()))
 }

@@ -68,6 +68,15 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// A Python program of the workspace, by its path there.
+pub(crate) fn python(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command.arg(program).args(args).current_dir(workspace_root());
+    // Python buffers a log file by the block; a stopped run must show where it stood.
+    command.env("PYTHONUNBUFFERED", "1");
+    command
+}
+
 /// Asks cargo for the graph as it is on `targets` (all platforms if empty).
 ///
 /// The lock file, and with it `cargo metadata`, also holds packages that only a weak feature names

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::metadata::{cargo, workspace_root};
+use crate::metadata::{cargo, python, workspace_root};
 use crate::needs::Kind;
 use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
@@ -123,12 +123,8 @@ pub(crate) fn build(runner: &mut Runner) -> Result<(), Failure> {
 
 fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
     build(runner)?;
-    let mut command = Command::new("python3");
-    command.arg("e2e/run.py").args(args).current_dir(workspace_root());
-    // Python buffers a log file by the block; a stopped run must show where it stood.
-    command.env("PYTHONUNBUFFERED", "1");
     require_node()?;
-    runner.command("e2e", command, 60 * MINUTE, |log| {
+    runner.command("e2e", python("e2e/run.py", args), 60 * MINUTE, |log| {
         print_lines(&tail(log, E2E_LINES_MAX));
         Ok(String::new())
     })

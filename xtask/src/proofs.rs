@@ -1,10 +1,9 @@
 //! `cargo xtask healthy`, `isolation`, `soak`: proofs by a program that takes its time.
 
-use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::metadata::{cargo, workspace_root};
+use crate::metadata::{cargo, python, workspace_root};
 use crate::plan;
 use crate::runner::{Runner, print_lines, tail};
 
@@ -20,7 +19,7 @@ pub(crate) fn healthy(args: &[&str]) -> Result<(), Failure> {
     client.current_dir(workspace_root().join("e2e/rmcp-client"));
     client.args(["build", "--locked", "--release"]);
     runner.command("client", client, 15 * MINUTE, |_| Ok(String::new()))?;
-    python(&mut runner, "healthy", "e2e/healthy/healthy.py", args)?;
+    run(&mut runner, "healthy", "e2e/healthy/healthy.py", args)?;
     runner.print_summary();
     Ok(())
 }
@@ -28,7 +27,7 @@ pub(crate) fn healthy(args: &[&str]) -> Result<(), Failure> {
 /// Builds the release binary, then runs `e2e/proofs/NAME.py ARGS`.
 pub(crate) fn prove(name: &str, args: &[&str]) -> Result<(), Failure> {
     let mut runner = built()?;
-    python(&mut runner, name, &format!("e2e/proofs/{name}.py"), args)?;
+    run(&mut runner, name, &format!("e2e/proofs/{name}.py"), args)?;
     runner.print_summary();
     Ok(())
 }
@@ -39,15 +38,8 @@ fn built() -> Result<Runner, Failure> {
     Ok(runner)
 }
 
-fn python(runner: &mut Runner, step: &str, program: &str, args: &[&str]) -> Result<(), Failure> {
-    let mut command = Command::new("python3");
-    command
-        .arg(program)
-        .args(args)
-        .current_dir(workspace_root())
-        // Python buffers a log file by the block; a stopped run must show where it stood.
-        .env("PYTHONUNBUFFERED", "1");
-    runner.command(step, command, 30 * MINUTE, |log| {
+fn run(runner: &mut Runner, step: &str, program: &str, args: &[&str]) -> Result<(), Failure> {
+    runner.command(step, python(program, args), 30 * MINUTE, |log| {
         print_lines(&tail(log, LINES_MAX));
         Ok(String::new())
     })

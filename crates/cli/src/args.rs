@@ -62,6 +62,9 @@ pub(crate) struct ServeArgs {
     /// Let anyone who reaches the port use the tools; needed to listen beyond loopback
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
+    /// File of credentials that belong to one subject: lines of SHA-256 and name; SIGHUP rereads it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) subjects: Option<PathBuf>,
     /// HTTP status of a refused call; auto: 409, but 200 to clients that lose their session on it
     #[arg(long, value_enum, default_value_t = RejectStatus::Auto)]
     pub(crate) reject_status: RejectStatus,

@@ -1,4 +1,4 @@
-//! `--limit name=value`: any field of [`Limits`] by its own name, so that no limit needs a flag.
+//! `--limit NAME=VALUE`: any field of [`Limits`] by its own name, so that no limit needs a flag.
 //! A field of a group has the group's name and a dot before its own.
 
 use std::str::FromStr;

@@ -1,6 +1,7 @@
 //! The `rejoin` command: see [`args`] for what it can do.
 
 mod args;
+mod causes;
 mod demo;
 mod limit;
 mod serve;
@@ -57,15 +58,7 @@ fn start_log(filter: &str, setting: &str) -> Result<(), String> {
 fn report<E: std::error::Error>(command: &str, result: Result<ExitCode, E>) -> ExitCode {
     match result {
         Ok(code) => code,
-        Err(error) => {
-            let mut message = error.to_string();
-            let mut source = error.source();
-            while let Some(cause) = source {
-                message = format!("{message}: {cause}");
-                source = cause.source();
-            }
-            fail(command, &message)
-        }
+        Err(error) => fail(command, &causes::told(&error)),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `rejoin serve`: the options of a gateway, its start, its one line of output and its end.
 
+mod subjects;
 mod upstream;
 
 use std::error::Error;
 use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::args::{RejectStatus, ServeArgs};
 use crate::limit;
 use crate::signals::Signals;
+use subjects::{Reread, SubjectsFileError};
 use upstream::{UpstreamChoice, UpstreamError};
 
 /// Everything a gateway is started with, checked.
@@ -36,6 +39,8 @@ pub(crate) struct ServeOptions {
     pub(crate) allow_hosts: Vec<String>,
     /// `Origin` values accepted beside the loopback origins.
     pub(crate) allow_origins: Vec<String>,
+    /// File of credentials that belong to one subject.
+    pub(crate) subjects: Option<PathBuf>,
     /// HTTP status of refusals.
     pub(crate) reject_status: RejectStatus,
     /// What shapes decisions; the limits are checked against each other.
@@ -68,6 +73,9 @@ pub(crate) enum ServeError {
     /// The MCP server cannot be used as it is named.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// The operator's map of credentials cannot be used.
+    #[error(transparent)]
+    Subjects(#[from] SubjectsFileError),
     /// The runtime or the signal handlers could not be set up.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),
@@ -101,6 +109,7 @@ impl ServeOptions {
             admin: args.admin,
             allow_hosts: args.allow_hosts,
             allow_origins: args.allow_origins,
+            subjects: args.subjects,
             reject_status: args.reject_status,
             settings: Settings {
                 limits,
@@ -138,6 +147,10 @@ const RUNTIME_END: Duration = Duration::from_secs(1);
 /// The one place where the command line meets the gateway.
 async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     tracing::debug!(?options, "starting the gateway");
+    let bytes_max = options.settings.limits.subjects_file_bytes_max;
+    let subjects = options.subjects.clone();
+    let reread = subjects.map(|path| Reread::install(path, bytes_max)).transpose();
+    let reread = reread.map_err(ServeError::Runtime)?;
     let gateway = build(options)?;
     let (listener, address) = listen::bind(options.listen).await.map_err(failed)?;
     let (admin_listener, admin_address) = listen::bind(options.admin).await.map_err(failed)?;
@@ -145,7 +158,16 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     let (stop, stopped) = oneshot::channel();
     let limits = options.settings.limits.clone();
     let ended = Box::pin(async move {
-        serve_until(stopped, &gateway, &limits, listener, admin_listener).await;
+        let rereading = async {
+            match reread {
+                Some(reread) => reread.run(&gateway).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = serve_until(stopped, &gateway, &limits, listener, admin_listener) => {}
+            () = rereading => {}
+        }
         Ok(())
     });
     Ok(Running { address, stop, ended })
@@ -163,6 +185,9 @@ fn build(options: &ServeOptions) -> Result<Gateway, ServeError> {
     let mut config = GatewayConfig::new(settings, upstream, Arc::new(store));
     config.allowed_hosts.clone_from(&options.allow_hosts);
     config.allowed_origins.clone_from(&options.allow_origins);
+    if let Some(path) = &options.subjects {
+        config.subjects = subjects::read(path, limits.subjects_file_bytes_max)?;
+    }
     config.reject_status = match options.reject_status {
         RejectStatus::Auto => config::RejectStatus::Auto,
         RejectStatus::Conflict => config::RejectStatus::Conflict,

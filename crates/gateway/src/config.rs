@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rejoin_core::settings::Settings;
 use rejoin_store::Store;
 
+use crate::subjects::Subjects;
 use crate::upstream::Upstream;
 
 /// Beginnings of the `User-Agent` of clients that lose their session on any status but 2xx: every
@@ -40,6 +41,8 @@ pub struct GatewayConfig {
     pub reject_status: RejectStatus,
     /// Beginnings of `User-Agent` values that get 200 under [`RejectStatus::Auto`].
     pub fragile_agents: Vec<String>,
+    /// Which credentials belong to one subject; see also `Gateway::set_subjects`.
+    pub subjects: Subjects,
     /// Path of the MCP endpoint, without a slash at its end.
     pub path: String,
 }
@@ -59,6 +62,7 @@ impl GatewayConfig {
             allowed_origins: Vec::new(),
             reject_status: RejectStatus::default(),
             fragile_agents: FRAGILE_AGENTS.map(str::to_owned).to_vec(),
+            subjects: Subjects::default(),
             path: "/mcp".to_owned(),
         }
     }

@@ -6,7 +6,6 @@ use http::request::Parts;
 use crate::gateway::Gateway;
 use crate::handle::Delivered;
 use crate::headers::{self, HeaderError};
-use crate::principal::Principal;
 use crate::respond::{self, AnswerBody};
 
 /// Why a DELETE ended nothing.
@@ -34,7 +33,7 @@ impl Gateway {
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
         let entry = self
             .registry()
-            .find(presented, &Principal::of(headers))
+            .find(presented, &self.principal(headers))
             .ok_or(DeleteError::UnknownSession)?;
         headers::check_revision(headers, &entry.agreed)?;
         // Unknown from here on, whatever becomes of this connection.

@@ -1,6 +1,6 @@
 //! The gateway as a whole: what its parts share, and its life from start to drain.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -13,13 +13,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::GatewayConfig;
 use crate::handle::{Clock, ConnectionIds, NoteSink};
-use crate::headers::Allowed;
+use crate::headers::{self, Allowed};
 use crate::metrics::{CountedStore, Metrics};
 use crate::passthrough::Passing;
+use crate::principal::Principal;
 use crate::registry::{Entry, Registry};
 pub use crate::respond::AnswerBody;
 use crate::respond::Manner;
 use crate::room::ByteRoom;
+use crate::subjects::Subjects;
 use crate::telemetry::Telemetry;
 use crate::throttle::Throttle;
 use crate::upstream::Upstream;
@@ -69,6 +71,7 @@ struct Shared {
     registry: Registry,
     body_room: ByteRoom,
     passing: Passing,
+    subjects: RwLock<Arc<Subjects>>,
     /// For what anyone can cause who reaches the port.
     refusal_log: Mutex<Throttle>,
     store: Arc<CountedStore>,
@@ -100,6 +103,7 @@ impl Gateway {
             registry: Registry::new(config.settings.limits.sessions_max),
             body_room: ByteRoom::new(&config.settings.limits),
             passing: Passing::new(&config.settings.limits),
+            subjects: RwLock::new(Arc::new(config.subjects.clone())),
             refusal_log: Mutex::new(Throttle::new(Instant::now())),
             store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
             notes: Arc::new(Telemetry::new(Arc::clone(&metrics))),
@@ -111,6 +115,18 @@ impl Gateway {
             config,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Replaces the operator's map of credentials to subjects, for requests from here on. A session
+    /// stays its subject's; one that was opened by a credential without a subject becomes the
+    /// subject's that the credential is mapped to now.
+    pub fn set_subjects(&self, subjects: Subjects) {
+        let subjects = Arc::new(subjects);
+        let set = Arc::clone(&subjects);
+        *self.shared.subjects.write().unwrap_or_else(PoisonError::into_inner) = set;
+        for entry in self.registry().all() {
+            entry.settle(&subjects);
+        }
     }
 
     /// Works until the gateway stops: forgets sessions that are over, and tokens whose time has
@@ -196,6 +212,20 @@ impl Gateway {
 
     pub(crate) fn path(&self) -> &str {
         &self.shared.config.path
+    }
+
+    /// Who a request with these headers comes from.
+    pub(crate) fn principal(&self, headers: &HeaderMap) -> Principal {
+        Principal::of(headers, &self.subjects())
+    }
+
+    pub(crate) fn subjects(&self) -> Arc<Subjects> {
+        self.shared.subjects.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The headers of a request that its session keeps: those that the upstream passes on.
+    pub(crate) fn forwarded(&self, headers: &HeaderMap) -> HeaderMap {
+        headers::forwarded(headers, self.upstream().forwarded_headers())
     }
 
     pub(crate) fn allowed(&self) -> &Allowed {

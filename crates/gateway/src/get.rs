@@ -9,7 +9,6 @@ use rejoin_core::input::GetCursor;
 use crate::gateway::Gateway;
 use crate::handle::{Answer, Delivered};
 use crate::headers::{self, HeaderError};
-use crate::principal::Principal;
 use crate::registry::Entry;
 use crate::respond::{self, AnswerBody};
 use crate::tap::Wire;
@@ -46,7 +45,7 @@ impl Gateway {
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
         let entry = self
             .registry()
-            .find(presented, &Principal::of(headers))
+            .find(presented, &self.principal(headers))
             .ok_or(GetError::UnknownSession)?;
         headers::check_revision(headers, &entry.agreed)?;
         let acknowledged = headers::acknowledgements(headers);

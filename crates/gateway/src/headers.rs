@@ -11,7 +11,7 @@ use rejoin_core::input::GetCursor;
 use rejoin_core::revision::Revision;
 
 pub(crate) use allow::Allowed;
-pub(crate) use forwardable::{forwardable, is_reserved};
+pub(crate) use forwardable::{forwarded, is_reserved};
 
 /// The session a request belongs to (spec SES-1).
 pub(crate) const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");

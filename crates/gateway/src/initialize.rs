@@ -1,5 +1,7 @@
 //! `initialize`: caps first, then a server, then a session (design sections 2 and 3, spec SES-1).
 
+use std::error::Error as _;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http::{HeaderMap, Response};
@@ -37,15 +39,26 @@ pub(crate) enum InitializeError {
     Draining,
     /// The cap on sessions is reached.
     #[error(
-        "all {sessions_max} sessions are in use: end one with DELETE, or let the operator raise it"
+        "all {sessions_max} sessions are in use: end one with DELETE, or raise \
+         `--limit sessions_max=`"
     )]
     TooManySessions {
         /// The cap.
         sessions_max: usize,
     },
     /// A byte quota is used up.
-    #[error("the log is full: wait until events expire, or raise the log bytes limits")]
-    LogFull,
+    #[error(
+        "the log {of} has all {bytes_max} bytes that it may have: wait until events expire, or \
+         raise `--limit {name}=`"
+    )]
+    LogFull {
+        /// Whose.
+        of: &'static str,
+        /// The limit.
+        name: &'static str,
+        /// Its value.
+        bytes_max: u64,
+    },
     /// The quotas could not be looked up.
     #[error("the log cannot be reached")]
     Usage(#[from] UsageError),
@@ -86,7 +99,11 @@ impl Gateway {
         if let Err(error) = &opening {
             self.metrics().sessions_refused.inc();
             if let Some(unlogged) = self.may_log_refusal() {
-                tracing::warn!(%error, unlogged, "no session was opened");
+                let text = error.to_string();
+                // For the operator alone: what the store holds is no client's business.
+                let cause = error.source().map(ToString::to_string);
+                let cause = cause.filter(|cause| !text.contains(cause));
+                tracing::warn!(error = text, cause, unlogged, "no session was opened");
             }
         }
         opening
@@ -137,9 +154,19 @@ impl Gateway {
         let limits = &self.settings().limits;
         let all = self.store().usage().await?;
         let own = self.store().principal_usage(principal.key()).await?;
-        let is_full =
-            all.bytes >= limits.total_log_bytes_max || own.bytes >= limits.principal_log_bytes_max;
-        if is_full { Err(InitializeError::LogFull) } else { Ok(()) }
+        let quotas = [
+            ("of all sessions", "total_log_bytes_max", limits.total_log_bytes_max, all.bytes),
+            (
+                "of this principal",
+                "principal_log_bytes_max",
+                limits.principal_log_bytes_max,
+                own.bytes,
+            ),
+        ];
+        match quotas.into_iter().find(|&(_, _, bytes_max, used)| used >= bytes_max) {
+            Some((of, name, bytes_max, _)) => Err(InitializeError::LogFull { of, name, bytes_max }),
+            None => Ok(()),
+        }
     }
 
     async fn start_session(&self, opening: Opening) -> Result<SessionId, InitializeError> {
@@ -185,9 +212,18 @@ impl Gateway {
         );
         let (used, seen) = watch::channel(false);
         self.end_if_unused(id.clone(), handle.clone(), seen);
-        let id_of_entry = id.clone();
-        let entry = Entry { id: id_of_entry, key, handle, principal, agreed, used, _place: place };
-        self.registry().insert(entry);
+        let entry = Entry {
+            id: id.clone(),
+            key,
+            handle,
+            principal,
+            subject: OnceLock::new(),
+            agreed,
+            used,
+            _place: place,
+        };
+        // After it is known: a map that was set while the server started has not met it.
+        self.registry().insert(entry).settle(&self.subjects());
         Ok(id)
     }
 

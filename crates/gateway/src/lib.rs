@@ -20,6 +20,7 @@ mod registry;
 mod respond;
 mod room;
 mod service;
+pub mod subjects;
 pub mod tap;
 mod telemetry;
 mod throttle;

@@ -22,8 +22,7 @@ use crate::gateway::Gateway;
 use crate::handle::{Answer, Delivered, PostRequest};
 use crate::headers::{self, HeaderError};
 use crate::initialize::InitializeError;
-use crate::passthrough::{self, PassError, Passthrough, Target};
-use crate::principal::Principal;
+use crate::passthrough::{self, INITIALIZE, PassError, Passthrough, Target};
 use crate::registry::Entry;
 use crate::respond::{self, AnswerBody, Ids, Manner};
 use crate::tap::Wire;
@@ -64,7 +63,10 @@ pub(crate) enum PostError {
     #[error("this session agreed on a revision without batches: send one message for each POST")]
     BatchNotAgreed,
     /// A batch with too many messages.
-    #[error("the batch has {messages} messages, and may have {messages_max}: send less at once")]
+    #[error(
+        "the batch has {messages} messages, and may have {messages_max}: send less at once, or \
+         raise `--limit batch_requests_max=`"
+    )]
     BatchTooLarge {
         /// How many it has.
         messages: usize,
@@ -74,6 +76,9 @@ pub(crate) enum PostError {
     /// `initialize` in a batch (spec B-7).
     #[error("initialize must not be part of a batch: send it alone")]
     InitializeInBatch,
+    /// `initialize` without an id (spec: Lifecycle, "Initialization").
+    #[error("initialize must be a request: send it with an id")]
+    InitializeNotRequest,
     /// The session could not be opened.
     #[error(transparent)]
     Initialize(#[from] InitializeError),
@@ -102,7 +107,10 @@ impl Gateway {
         let mut ids = Ids::None;
         match self.try_post(&parts, body, manner, &mut ids).await {
             Ok(response) => response,
-            Err(error) => respond::post_failed(&error, &ids, manner),
+            Err(error) => {
+                self.log_no_room(&error);
+                respond::post_failed(&error, &ids, manner)
+            }
         }
     }
 
@@ -123,7 +131,7 @@ impl Gateway {
         let incoming = parse(body.clone(), limits.json_depth_max);
         *ids = incoming.as_ref().map_or_else(|_| Ids::guess(&body), Ids::of);
         if let Some(way) = way
-            && passthrough::is_passed(&parts.headers, incoming.as_ref().ok())
+            && passthrough::is_passed(&parts.headers, incoming.as_ref().ok(), &body)
         {
             return self.pass_post(way, parts, incoming.ok(), body).await;
         }
@@ -142,21 +150,28 @@ impl Gateway {
         manner: Manner,
     ) -> Result<Response<AnswerBody>, PostError> {
         let presented = headers::session_id(&parts.headers)?;
-        let principal = Principal::of(&parts.headers);
+        let principal = self.principal(&parts.headers);
         let find = |id| self.registry().find(id, &principal).ok_or(PostError::UnknownSession);
-        if let Some(initialize) = alone(&incoming, "initialize") {
+        if let Some(initialize) = alone(&incoming, INITIALIZE) {
+            if initialize.kind() != Kind::Request {
+                return Err(PostError::InitializeNotRequest);
+            }
             if let Some(id) = presented {
                 find(id)?;
                 return Err(InitializeError::AlreadyInitialized.into());
             }
-            let forwardable = headers::forwardable(&parts.headers);
-            return Ok(self.initialize(initialize, principal, forwardable).await?);
+            let forwarded = self.forwarded(&parts.headers);
+            return Ok(self.initialize(initialize, principal, forwarded).await?);
         }
-        check_era(&parts.headers, &incoming, presented)?;
+        // Everything but a newer revision's own error codes makes a client of both eras fall back
+        // to `initialize` (spec 3.2).
+        if passthrough::is_stateless(&parts.headers, &incoming) {
+            return Err(PostError::Stateless);
+        }
         let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
         headers::check_revision(&parts.headers, &entry.agreed)?;
         let post = self.prepare(parts, &entry, incoming, body).await?;
-        if !entry.handle.present(headers::forwardable(&parts.headers)) && !entry.handle.is_over() {
+        if !entry.handle.present(self.forwarded(&parts.headers)) && !entry.handle.is_over() {
             return Err(PostError::Overloaded);
         }
         let acknowledged = headers::acknowledgements(&parts.headers);
@@ -261,7 +276,7 @@ impl Gateway {
         if messages.len() > messages_max {
             return Err(PostError::BatchTooLarge { messages: messages.len(), messages_max });
         }
-        let is_initialize = |message: &Message| message.method() == Some("initialize");
+        let is_initialize = |message: &Message| message.method() == Some(INITIALIZE);
         if messages.iter().any(is_initialize) {
             return Err(PostError::InitializeInBatch);
         }
@@ -307,26 +322,10 @@ fn holder(entry: &Entry) -> Holder {
     }
 }
 
-/// The message, if it is a single request of this method.
+/// The message, if it is a single one of this method.
 fn alone<'a>(incoming: &'a Incoming, method: &str) -> Option<&'a Message> {
     match incoming {
-        Incoming::One(message) => Some(message)
-            .filter(|message| message.kind() == Kind::Request && message.method() == Some(method)),
+        Incoming::One(message) => Some(message).filter(|message| message.method() == Some(method)),
         Incoming::Batch(_) => None,
     }
-}
-
-/// A client of both eras asks in the newer way first. Everything but its own error codes makes it
-/// fall back to `initialize` (spec 3.2).
-fn check_era(
-    headers: &http::HeaderMap,
-    incoming: &Incoming,
-    session: Option<&str>,
-) -> Result<(), PostError> {
-    let Incoming::One(message) = incoming else { return Ok(()) };
-    let claimed = headers::revision(headers)?;
-    let newer = passthrough::is_stateless(incoming)
-        || claimed.is_some_and(|revision| revision.is_stateless())
-        || session.is_none() && message.method() == Some("server/discover");
-    if newer { Err(PostError::Stateless) } else { Ok(()) }
 }

@@ -7,8 +7,11 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use rejoin_core::id::{Digest32, digest};
 
-/// Who a request comes from: the SHA-256 of its `Authorization` header, or nobody in particular.
-/// A session is known only to the principal that opened it.
+use crate::subjects::Subjects;
+
+/// Who a request comes from: the subject that the operator maps its `Authorization` to, else the
+/// SHA-256 of that header, or nobody in particular. A session is known only to the principal that
+/// opened it.
 #[derive(Clone, Copy)]
 pub(crate) struct Principal {
     key: Digest32,
@@ -17,15 +20,18 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// The principal that a request presents.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let mut named = b"authorization".to_vec();
-        for value in headers.get_all(AUTHORIZATION) {
-            named.extend_from_slice(&(value.len() as u64).to_be_bytes());
-            named.extend_from_slice(value.as_bytes());
-        }
-        let anonymous = !headers.contains_key(AUTHORIZATION);
-        let key = if anonymous { digest(b"anonymous") } else { digest(&named) };
-        Self { key, anonymous }
+    pub(crate) fn of(headers: &HeaderMap, subjects: &Subjects) -> Self {
+        let values = headers.get_all(AUTHORIZATION).iter();
+        let credentials: Vec<_> = values.map(|value| digest(value.as_bytes())).collect();
+        let anonymous = credentials.is_empty();
+        let key = if anonymous { digest(b"anonymous") } else { key_of_credentials(&credentials) };
+        Self { key, anonymous }.under(subjects)
+    }
+
+    /// The subject that this principal belongs to, if it is a credential that is mapped to one;
+    /// else itself.
+    pub(crate) fn under(self, subjects: &Subjects) -> Self {
+        Self { key: subjects.of(&self.key).unwrap_or(self.key), ..self }
     }
 
     /// True if the request presented no credential.
@@ -46,6 +52,17 @@ impl Principal {
     }
 }
 
+/// The key of who presents these values of `Authorization`, given by their SHA-256. Subjects are
+/// mapped from single ones, so several are never a subject.
+pub(crate) fn key_of_credentials(credentials: &[Digest32]) -> Digest32 {
+    digest(&[b"authorization".as_slice(), credentials.as_flattened()].concat())
+}
+
+/// The key of a subject, by the name that the operator gave it. Never that of a credential.
+pub(crate) fn key_of_subject(name: &str) -> Digest32 {
+    digest(&[b"subject".as_slice(), &digest(name.as_bytes())].concat())
+}
+
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let anonymous = self.anonymous;
@@ -64,7 +81,7 @@ mod tests {
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_static(value));
         }
-        Principal::of(&headers)
+        Principal::of(&headers, &Subjects::default())
     }
 
     #[test]
@@ -80,6 +97,23 @@ mod tests {
     fn callers_without_credential_are_one_anonymous_principal() {
         assert!(presenting(&[]).is(&presenting(&[])) && presenting(&[]).is_anonymous());
         assert!(!presenting(&["anonymous"]).is(&presenting(&[])));
+    }
+
+    #[test]
+    fn a_mapped_credential_is_its_subject_only_if_it_comes_alone() {
+        let hash: String = digest(b"Bearer one").iter().map(|byte| format!("{byte:02x}")).collect();
+        let subjects = Subjects::parse(&format!("{hash} alice")).unwrap();
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            Principal::of(&headers, &subjects)
+        };
+        let mapped = of(&["Bearer one"]);
+        assert!(!mapped.is(&presenting(&["Bearer one"])) && !mapped.is_anonymous());
+        assert!(!of(&["Bearer one", "Bearer one"]).is(&mapped));
+        assert!(of(&["Bearer two"]).is(&presenting(&["Bearer two"])));
     }
 
     #[test]

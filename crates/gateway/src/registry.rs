@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rejoin_core::id::SessionId;
 use rejoin_core::revision::Revision;
@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::handle::SessionHandle;
 use crate::principal::Principal;
+use crate::subjects::Subjects;
 
 /// Maps of sessions, so that requests rarely meet in one.
 const SHARDS: usize = 16;
@@ -24,14 +25,33 @@ pub(crate) struct Entry {
     pub(crate) key: SessionKey,
     /// To its driver.
     pub(crate) handle: SessionHandle,
-    /// Who opened it.
+    /// Who opened it: what quotas and the scope of tokens go by, all its life.
     pub(crate) principal: Principal,
+    /// The subject whose it has become, if it was opened by a credential that was mapped later.
+    pub(crate) subject: OnceLock<Principal>,
     /// The revision it agreed on.
     pub(crate) agreed: Revision,
     /// True once its client has presented its id.
     pub(crate) used: watch::Sender<bool>,
     /// Its place among all sessions.
     pub(crate) _place: Place,
+}
+
+impl Entry {
+    /// True if whoever presents `principal` may use it. Takes the same time for all who may not.
+    fn is_of(&self, principal: &Principal) -> bool {
+        self.subject.get().unwrap_or(&self.principal).is(principal)
+    }
+
+    /// Makes it its subject's for good, if the credential that opened it is mapped to one: with
+    /// this credential alone it would be lost as soon as the map names it.
+    pub(crate) fn settle(&self, subjects: &Subjects) {
+        let subject = self.principal.under(subjects);
+        if !subject.is(&self.principal) {
+            // Settled before is settled: a session changes hands once.
+            let _first = self.subject.set(subject).is_ok();
+        }
+    }
 }
 
 /// A place for one session, held from before its server is started until it is forgotten.
@@ -69,8 +89,10 @@ impl Registry {
     }
 
     /// Makes a session known.
-    pub(crate) fn insert(&self, entry: Entry) {
-        self.shard(&entry.id).insert(entry.id.clone(), Arc::new(entry));
+    pub(crate) fn insert(&self, entry: Entry) -> Arc<Entry> {
+        let entry = Arc::new(entry);
+        self.shard(&entry.id).insert(entry.id.clone(), Arc::clone(&entry));
+        entry
     }
 
     /// The session with this id, if it is this principal's and not over. All others are equally
@@ -82,7 +104,7 @@ impl Registry {
             self.remove(&id);
             return None;
         }
-        let found = Some(found).filter(|found| found.principal.is(principal))?;
+        let found = Some(found).filter(|found| found.is_of(principal))?;
         found.used.send_if_modified(|used| !std::mem::replace(used, true));
         Some(found)
     }

@@ -5,6 +5,24 @@ use std::sync::Arc;
 use rejoin_core::limits::Limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::gateway::Gateway;
+use crate::passthrough::PassError;
+use crate::post::{BodyError, PostError};
+
+impl Gateway {
+    /// Logs, now and then, that a request was refused for lack of room: only the operator can make
+    /// more.
+    pub(crate) fn log_no_room(&self, error: &PostError) {
+        let (PostError::Body(BodyError::NoRoom) | PostError::Pass(PassError::Seat(_))) = error
+        else {
+            return;
+        };
+        if let Some(unlogged) = self.may_log_refusal() {
+            tracing::warn!(%error, unlogged, "a request was refused");
+        }
+    }
+}
+
 /// Bytes that may be in memory in all (`request_bodies_bytes_max`). Clones share one room.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteRoom {

@@ -1,26 +1,30 @@
 //! One line in the log, and one count, for what sessions decide (design section 8). Never payloads,
 //! ids or tokens of clients: a session is its tag, streams and calls are Rejoin's own numbers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rejoin_core::effect::Note;
 use rejoin_core::id::{CallId, ConnectionId};
 use rejoin_core::rejection::Reason;
 use rejoin_core::stream::StreamState;
+use tokio::time::Instant;
 
 use crate::handle::{NoteSink, SessionTag};
 use crate::metrics::{Decision, Eviction, Metrics};
+use crate::throttle::Throttle;
 
 /// Writes notes to the log and to the metrics.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     metrics: Arc<Metrics>,
+    /// For calls that are refused: a client can send many.
+    refusal_log: Mutex<Throttle>,
 }
 
 impl Telemetry {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics }
+        Self { metrics, refusal_log: Mutex::new(Throttle::new(Instant::now())) }
     }
 }
 
@@ -63,6 +67,10 @@ impl NoteSink for Telemetry {
                     tracing::debug!(%session, %stream, bytes, "events were evicted");
                 }
             }
+            Note::NoRoom { limits } => self.no_room(session, limits),
+            Note::Idle { idle_ms } => {
+                tracing::info!(%session, idle_ms, "a session ends: its client was idle");
+            }
             Note::Ignored(what) => tracing::debug!(%session, what, "ignored"),
             Note::UpstreamMoved(what) => {
                 if *what == "reopened" {
@@ -104,6 +112,15 @@ impl Telemetry {
             tracing::debug!(%session, %connection, call, row, verdict, "decided");
         } else {
             tracing::info!(%session, %connection, call, original, row, verdict, reason, "decided");
+        }
+    }
+
+    fn no_room(&self, session: &SessionTag, limits: &[&str]) {
+        let mut throttle = self.refusal_log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unlogged) = throttle.admit(Instant::now()) {
+            let limits: Vec<_> = limits.iter().map(|name| format!("`--limit {name}=`")).collect();
+            let remedy = format!("raise {}", limits.join(" or "));
+            tracing::warn!(%session, remedy, unlogged, "a call was refused: there is no room");
         }
     }
 

@@ -11,6 +11,8 @@ mod batch;
 mod bounds;
 #[path = "http/cors.rs"]
 mod cors;
+#[path = "http/ends.rs"]
+mod ends;
 #[path = "http/form.rs"]
 mod form;
 #[path = "http/life.rs"]
@@ -19,6 +21,8 @@ mod life;
 mod refusal;
 #[path = "http/session.rs"]
 mod session;
+#[path = "http/subjects.rs"]
+mod subjects;
 #[path = "http/token.rs"]
 mod token;
 #[path = "http/upstream.rs"]

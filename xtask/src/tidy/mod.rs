@@ -5,6 +5,7 @@ mod deny_file;
 mod layers;
 mod lengths;
 mod licences;
+mod limit_names;
 mod links;
 mod purity;
 mod reasons;
@@ -61,6 +62,7 @@ pub(crate) fn check_all(root: &Path) -> Result<String, Failure> {
     violations.extend(purity::dependencies(&graph));
     violations.extend(licences::check(&graph, &deny));
     violations.extend(reasons::check(&files));
+    violations.extend(limit_names::check(&files));
     violations.extend(links::check(&files, |path| root.join(path).exists()));
     violations.sort();
     violations.dedup();

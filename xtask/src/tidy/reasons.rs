@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
-use super::source::{Source, is_word};
+use super::source::{Source, is_word, join_text};
 use super::tree::TextFile;
 
 /// Where core defines the codes (a file, or a folder of that name).
@@ -61,13 +61,6 @@ fn check_quotes(page: &TextFile, sources: &[&TextFile]) -> Vec<Violation> {
         .filter(|(_, line)| !is_message(&format!("\"{}\"", &line[QUOTE.len()..])))
         .map(|(index, _)| Violation::new(&page.path, index + 1, "core has no such message"))
         .collect()
-}
-
-/// Source with the strings that go on over a line's end put together.
-fn join_text(text: &str) -> String {
-    let mut parts = text.split("\\\n");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |joined, part| joined + part.trim_start())
 }
 
 /// A page about one code.

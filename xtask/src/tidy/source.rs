@@ -66,6 +66,13 @@ fn next_token(characters: &[char], at: usize) -> (Kind, usize) {
     }
 }
 
+/// Source with the strings that go on over a line's end put together.
+pub(super) fn join_text(text: &str) -> String {
+    let mut parts = text.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |joined, part| joined + part.trim_start())
+}
+
 /// Whether `character` can stand in an identifier or a number.
 pub(super) fn is_word(character: char) -> bool {
     character == '_' || character.is_alphanumeric()

@@ -58,13 +58,27 @@ pub(super) fn origin(text: &str) -> Result<String, String> {
     let (scheme, rest) = origin.split_once("://").ok_or_else(|| form.to_owned())?;
     let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let place = host(place).map_err(|_| form.to_owned())?;
-    if scheme.is_empty() {
-        Err(form.to_owned())
-    } else if place.len() < rest.len() {
-        Err(format!("{form}, without a path: write {scheme}://{place}"))
+    if !is_scheme(scheme) {
+        return Err(form.to_owned());
+    }
+    // A browser never names a default port (RFC 6454 section 6.2): such a value lets nobody in.
+    let default_port = match &scheme.to_ascii_lowercase()[..] {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let meant = place.strip_suffix(default_port).unwrap_or(&place);
+    if meant.len() < rest.len() {
+        Err(format!("{form}, without a path or the default port: write {scheme}://{meant}"))
     } else {
         Ok(origin.to_owned())
     }
+}
+
+/// True for the scheme of a URL (RFC 3986 section 3.1).
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
 #[cfg(test)]
@@ -105,7 +119,12 @@ mod tests {
         assert_eq!(origin("https://app.example/").unwrap(), "https://app.example");
         let refusal = origin("https://app.example/tools").unwrap_err();
         assert!(refusal.ends_with("write https://app.example"), "{refusal}");
-        for text in ["", "app.example", "://x", "https://", "https://me@x"] {
+        for text in ["https://app.example:443", "https://app.example:443/"] {
+            assert!(origin(text).unwrap_err().ends_with("write https://app.example"), "{text}");
+        }
+        assert_eq!(origin("http://x:443").unwrap(), "http://x:443");
+        let none = ["", "x", "app.example", "app.example:3000", "://x", "https://", "https://me@x"];
+        for text in [&none[..], &["1s://x", "a b://x", "https:/x", "*", "https://*"]].concat() {
             assert!(origin(text).unwrap_err().contains("expected an origin"), "{text}");
         }
     }

@@ -36,14 +36,16 @@ pub(crate) fn is_reserved(name: &HeaderName) -> bool {
     OF_REJOIN.contains(name) || OF_ONE_HOP.contains(&name.as_str())
 }
 
-/// The headers that an upstream may pass on, should its operator allow them. The others go from
-/// hop to hop, and many of them change with every request.
-pub(crate) fn forwardable(headers: &HeaderMap) -> HeaderMap {
-    let kept = headers.iter().filter(|&(name, _)| !is_reserved(name));
-    kept.fold(HeaderMap::new(), |mut all, (name, value)| {
-        all.append(name, value.clone());
-        all
-    })
+/// The headers with these names. Only what an upstream passes on is kept: many others change with
+/// every request, and some are secrets that nobody asked for.
+pub(crate) fn forwarded(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in names.iter().filter(|name| !is_reserved(name)) {
+        for value in headers.get_all(name) {
+            kept.append(name, value.clone());
+        }
+    }
+    kept
 }
 
 #[cfg(test)]
@@ -53,12 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_one_hop_or_to_rejoin_is_not_forwardable() {
+    fn only_what_the_upstream_passes_on_is_kept_and_nothing_of_one_hop_or_of_rejoin() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("authorization", "Bearer one"),
             ("x-tenant", "a"),
             ("x-tenant", "b"),
+            ("x-private", "secret"),
             ("host", "localhost"),
             ("content-length", "7"),
             ("mcp-session-id", "id"),
@@ -67,7 +70,8 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let kept = forwardable(&headers);
+        let names = ["x-tenant", "authorization", "x-absent", "host", "mcp-session-id"];
+        let kept = forwarded(&headers, &names.map(HeaderName::from_static));
         let tenants: Vec<_> = kept.get_all("x-tenant").iter().collect();
         assert_eq!(kept.len(), 3);
         assert_eq!(kept["authorization"], "Bearer one");

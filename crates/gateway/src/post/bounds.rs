@@ -7,7 +7,10 @@ use rejoin_core::message::{Incoming, Kind, Message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BoundError {
     /// A part that is kept with the call is too long.
-    #[error("the {part} of a request may have at most {bytes_max} bytes: send a shorter one")]
+    #[error(
+        "the {part} of a request may have at most {bytes_max} bytes: send a shorter one, or raise \
+         `--limit name_bytes_max=`"
+    )]
     LongName {
         /// Which part.
         part: &'static str,
@@ -15,7 +18,10 @@ pub(crate) enum BoundError {
         bytes_max: usize,
     },
     /// A message that is kept with the session is too long.
-    #[error("this message may have at most {bytes_max} bytes, as it is kept with its session")]
+    #[error(
+        "this message may have at most {bytes_max} bytes, as it is kept with its session: send a \
+         shorter one, or raise `--limit kept_message_bytes_max=`"
+    )]
     LongKept {
         /// The limit.
         bytes_max: usize,

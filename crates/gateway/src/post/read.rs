@@ -18,13 +18,19 @@ use crate::room::{ByteRoom, NoRoom};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     /// It is too long.
-    #[error("the body may have at most {bytes_max} bytes: send a smaller message")]
+    #[error(
+        "the body may have at most {bytes_max} bytes: send a smaller message, or raise \
+         `--limit body_bytes_max=`"
+    )]
     TooLarge {
         /// The limit.
         bytes_max: usize,
     },
     /// It took too long.
-    #[error("the body did not arrive within {limit_ms} ms: send the request again")]
+    #[error(
+        "the body did not arrive within {limit_ms} ms: send the request again, or raise \
+         `--limit request_body_max_ms=`"
+    )]
     TooSlow {
         /// The limit.
         limit_ms: u64,
@@ -33,7 +39,10 @@ pub(crate) enum BodyError {
     #[error("the body ended before its end: send the request again")]
     Cut,
     /// All bodies together are too long.
-    #[error("too many large request bodies are in memory: raise request_bodies_bytes_max")]
+    #[error(
+        "too many large request bodies are in memory: send the request again later, or raise \
+         `--limit request_bodies_bytes_max=`"
+    )]
     NoRoom,
 }
 

@@ -3,18 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
-use rejoin_gateway::config::GatewayConfig;
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen;
-use rejoin_gateway::upstream::{CloseReason, Command, Event, OpenError, Opened, Opening, Upstream};
-use rejoin_store::{MemoryLimits, MemoryStore};
+use rejoin_gateway::upstream::{
+    Channel, CloseReason, Command, Event, OpenError, Opened, Opening, Upstream,
+};
 use rejoin_testkit::failure::Failure;
 use rejoin_testkit::raw::{Connection, Head, Request};
 use rejoin_testkit::session::{Identity, Session};
@@ -22,11 +21,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+#[path = "../support/serve.rs"]
+mod serving;
+
+use serving::{CONNECTIONS_END, serve, value};
+
+/// Headers of the client that the server is told.
+static FORWARDED: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-tenant")];
 /// Messages in one queue of the server.
 const QUEUE: usize = 64;
-/// Time that connections get at the end of a test's gateway.
-const CONNECTIONS_END: Duration = Duration::from_secs(5);
-
 /// What the server does with `initialize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
@@ -147,11 +150,15 @@ impl Upstream for FakeServer {
             let _driver_left = happened.send(closed).await.is_err();
             ended.fetch_add(1, Ordering::SeqCst);
         });
-        Ok(Opened { answer: answer.to_string().into(), commands, events, pause: None })
+        Ok(Opened { answer: answer.to_string().into(), commands, events, pressure: None })
     }
 
     fn name(&self) -> &str {
         "fake"
+    }
+
+    fn forwarded_headers(&self) -> &[HeaderName] {
+        &FORWARDED
     }
 }
 
@@ -192,12 +199,18 @@ async fn converse(
         if let Some(token) = message["params"]["_meta"].get("progressToken") {
             let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
                 "params": {"progressToken": token, "progress": 1}});
-            events.push(Event::Message { call: None, message: progress.to_string().into() });
+            events.push(Event::Message {
+                channel: Channel::Unknown,
+                message: progress.to_string().into(),
+            });
         }
         if message["params"]["name"] != "hang" {
             let answer = json!({"jsonrpc": "2.0", "id": message["id"],
                 "result": {"echo": message["params"]["arguments"]}});
-            events.push(Event::Message { call: Some(call), message: answer.to_string().into() });
+            events.push(Event::Message {
+                channel: Channel::Call(call),
+                message: answer.to_string().into(),
+            });
         }
         for event in events {
             if happened.send(event).await.is_err() {
@@ -236,23 +249,10 @@ impl Bench {
         let mut settings = Settings::default();
         set(&mut settings.limits);
         let limits = settings.limits.clone();
-        let store = MemoryStore::new(MemoryLimits::from(&limits))?;
         let server = Arc::new(FakeServer::new(greeting));
         let upstream: Arc<FakeServer> = Arc::clone(&server);
-        let config = GatewayConfig::new(Arc::new(settings), upstream, Arc::new(store));
-        let gateway = Gateway::new(config)?;
-        let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
-        let (admin_listener, admin) = listen::bind("127.0.0.1:0".parse()?).await?;
-        let (face, limits_of_admin) = (gateway.clone(), limits.clone());
-        let serving = tokio::spawn(async move {
-            let stopping = face.clone();
-            let handle = move |request| {
-                let gateway = face.clone();
-                async move { gateway.handle(request).await }
-            };
-            let stop = stopping.stopping();
-            listen::serve(listener, &limits, handle, stop, CONNECTIONS_END).await;
-        });
+        let (gateway, address, serving) = serve(upstream, settings).await?;
+        let (listener, admin) = listen::bind("127.0.0.1:0".parse()?).await?;
         let operated = gateway.clone();
         let administering = tokio::spawn(async move {
             let admin = move |request| {
@@ -260,7 +260,7 @@ impl Bench {
                 async move { gateway.admin(request).await }
             };
             let never = std::future::pending();
-            listen::serve(admin_listener, &limits_of_admin, admin, never, CONNECTIONS_END).await;
+            listen::serve(listener, &limits, admin, never, CONNECTIONS_END).await;
         });
         Ok(Self { gateway, server, address, admin, tasks: vec![serving, administering] })
     }
@@ -298,8 +298,7 @@ impl Bench {
     pub(crate) async fn metric(&self, name: &str) -> Result<Option<f64>, Failure> {
         let request = Request::new("GET", "/metrics").header("Host", "localhost");
         let page = String::from_utf8(ask(self.admin, &request).await?.body)?;
-        let values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(values.filter_map(|value| value.parse().ok()).next())
+        Ok(value(&page, name))
     }
 }
 
