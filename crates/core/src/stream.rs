@@ -59,6 +59,11 @@ impl StreamState {
         matches!(self, Self::Owed | Self::Abandoned | Self::Doubtful)
     }
 
+    /// True if nobody is owed it any more.
+    pub fn is_released(self) -> bool {
+        matches!(self, Self::Released(_))
+    }
+
     /// Its name in logs, tables and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,6 +97,9 @@ pub struct Stream {
     pub state: StreamState,
     /// How far it got.
     pub cursors: Cursors,
+    /// Last event that this connection or, without one, the last one was handed.
+    #[serde(default)]
+    pub taken: Seq,
     /// The connection that carries it.
     pub connection: Option<Connection>,
     /// True once it was dropped or resumed: it has no twins (design section 2).
@@ -154,6 +162,7 @@ impl Stream {
             owes: true,
             state,
             cursors: Cursors::default(),
+            taken: Seq::ORIGIN,
             connection: None,
             scarred: false,
             opened_ms: now_ms,
@@ -175,6 +184,12 @@ impl Stream {
     /// True if this is the session's standalone stream.
     pub fn is_standalone(&self) -> bool {
         self.id == StreamId::STANDALONE
+    }
+
+    /// Its connection was handed everything up to an event.
+    pub fn take(&mut self, sent: Seq) {
+        self.cursors.send(sent);
+        self.taken = self.taken.max(sent.min(self.cursors.produced));
     }
 
     /// Bytes of its events in the log but for responses.

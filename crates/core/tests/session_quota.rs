@@ -3,11 +3,12 @@
 mod support;
 
 use rejoin_core::effect::{Effect, Note, ToUpstream};
-use rejoin_core::id::{CallId, EventId, Seq, StreamId};
-use rejoin_core::input::{Input, WireEvent};
+use rejoin_core::id::{CallId, EventId, Seq, StreamId, digest};
+use rejoin_core::input::{Input, Post, Request, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::session::BackPressure;
 use rejoin_core::settings::{Delivery, Settings};
+use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
 use support::{Rig, call};
 
 fn refused(rig: &Rig, post: rejoin_core::id::ConnectionId) -> Option<Reason> {
@@ -223,8 +224,10 @@ fn answer_call(rig: &mut Rig, call: CallId, bytes: usize) {
     rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{{"text":"{text}"}}}}"#));
 }
 
+/// The last event of a stream that is still in the log.
 fn last_text(rig: &Rig, stream: StreamId) -> String {
-    rig.events_after(stream, Seq::ORIGIN).last().map(|(_, text)| text.clone()).unwrap_or_default()
+    let last = rig.kept(stream).last();
+    last.map(|event| String::from_utf8_lossy(&event.payload).into_owned()).unwrap_or_default()
 }
 
 fn evictions(rig: &Rig, id: StreamId) -> u64 {
@@ -425,4 +428,102 @@ fn a_question_that_was_evicted_unread_is_answered_for_its_client() {
             if body.starts_with(br#"{"jsonrpc":"2.0","id":7,"error""#))
     };
     assert_eq!(rig.effects.iter().filter(answered).count(), 1);
+}
+
+#[test]
+fn an_answer_that_is_kept_is_never_told_as_gone() {
+    let mut rig = bounded(quotas);
+    let (first, its_stream) = running(&mut rig, 1);
+    rig.lose(rig.opened_on(its_stream), Seq::ORIGIN);
+    rig.pass(8_000);
+    let (given_up, lost) = running(&mut rig, 2);
+    let (large, _) = running(&mut rig, 3);
+    answer_call(&mut rig, given_up, 20_000);
+    rig.lose(rig.opened_on(lost), Seq::ORIGIN);
+    rig.pass(8_000);
+    answer_call(&mut rig, large, 45_000);
+    answer_call(&mut rig, first, 30_000);
+    assert!(last_text(&rig, its_stream).contains("xxxx"), "it took the place of another");
+    assert!(last_text(&rig, lost).is_empty());
+    rig.session.check().expect("consistent");
+    for (stream, is_kept) in [(its_stream, true), (lost, false)] {
+        let get = rig.get(Some(rig.event_id(stream, 0)));
+        let attach = rig.opened(get).expect("it resumes");
+        assert_eq!(attach.last_word.is_none(), is_kept, "{stream}");
+    }
+}
+
+#[test]
+fn an_answer_whose_repeat_would_be_answered_by_it_is_not_given_up_for_a_call() {
+    let mut rig = bounded(quotas);
+    let lost = [1, 2].map(|id| {
+        let (call, stream) = running(&mut rig, id);
+        rig.lose(rig.opened_on(stream), Seq::ORIGIN);
+        rig.pass(11 * 60_000);
+        call
+    });
+    for call in lost {
+        answer_call(&mut rig, call, 26_000);
+    }
+    let next = rig.post(&call("3", "work", r#"{"n":3}"#));
+    assert_eq!(refused(&rig, next), Some(Reason::UpstreamUnavailable), "it may come again");
+    let repeat = rig.post(&call("4", "work", r#"{"n":1}"#));
+    let collected = rig.opened(repeat).expect("it is answered").stream;
+    assert!(last_text(&rig, collected).contains("xxxx"), "by the record");
+    assert_eq!(rig.executed().len(), 2);
+}
+
+#[test]
+fn a_question_that_a_replay_has_yet_to_read_is_answered_for_its_client_if_it_is_evicted() {
+    let mut rig = bounded(quotas);
+    let (flood, stream) = running(&mut rig, 1);
+    rig.progress(flood, 1);
+    rig.upstream(r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}"#);
+    let first = rig.opened_on(stream);
+    rig.wire(first, WireEvent::Progress { sent: Seq(2) });
+    rig.lose(first, Seq(2));
+    let get = rig.get(Some(rig.event_id(stream, 0)));
+    rig.wire(get, WireEvent::Progress { sent: Seq(1) });
+    let answered = |rig: &Rig| {
+        let is_refusal = |e: &&Effect| {
+            matches!(e, Effect::Upstream(ToUpstream::Send(body))
+                if body.starts_with(br#"{"jsonrpc":"2.0","id":7,"error""#))
+        };
+        rig.effects.iter().filter(is_refusal).count()
+    };
+    assert_eq!(answered(&rig), 0, "its client is about to read it");
+    for number in 0..2_000 {
+        rig.progress(flood, number);
+    }
+    assert_eq!(answered(&rig), 1);
+}
+
+#[test]
+fn what_made_room_for_a_claim_is_told_although_the_claim_was_refused() {
+    let mut rig = bounded(quotas);
+    let post = rig.post(&call("1", "work", "{}"));
+    let (flood, stream) = (CallId(last_call(&rig)), StreamId(1));
+    for number in 0..700 {
+        rig.progress(flood, number);
+    }
+    rig.wire(post, WireEvent::Progress { sent: Seq(700) });
+    assert_eq!(evictions(&rig, stream), 0);
+    let key = DedupKey(digest(b"taken meanwhile"));
+    let owner = Owner { session: digest(b"another session"), call: CallId(1) };
+    let message = support::parse(&call("2", "work", r#"{"n":2}"#));
+    let params = message.canonical_params_hash();
+    let outcome = Outcome::Finished { response: bytes::Bytes::from_static(b"{}"), ended_ms: 1 };
+    let token = Token { key, attempt: 1, epoch: None };
+    let (result_expires_ms, expires_ms) = (u64::MAX, u64::MAX);
+    let record = DedupRecord { owner, params, outcome, result_expires_ms, expires_ms };
+    rig.tokens.insert(key, record);
+    let request = Request { message, token: Some(token), record: None, scope: None };
+    let connection = rig.connection();
+    let (requests, body) = (vec![request], [0; 32]);
+    rig.feed(Input::Post(Post { connection, observed: true, requests, batch: false, body }));
+    assert_eq!(rig.executed().len(), 1, "the claim was refused");
+    let gone = rig.evictions.iter().filter(|eviction| eviction.stream == stream).count() as u64;
+    assert!(gone > 0);
+    assert_eq!(evictions(&rig, stream), gone, "each is told, once");
+    rig.session.check().expect("consistent");
 }

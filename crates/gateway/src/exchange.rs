@@ -62,6 +62,16 @@ pub(crate) struct Orders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndOrder {
     pub(crate) retry_ms: Option<u64>,
+    /// An event of which a part has left comes whole first: some clients take what a clean end
+    /// leaves unfinished.
+    pub(crate) after_event: bool,
+}
+
+impl EndOrder {
+    /// For a connection whose client has another one, or takes nothing.
+    fn at_once(retry_ms: Option<u64>) -> Self {
+        Self { retry_ms, after_event: false }
+    }
 }
 
 /// How a body ended.
@@ -120,10 +130,10 @@ impl Attached {
             Command::Probe => {
                 return self.orders.send_modify(|orders| orders.probes += 1);
             }
-            Command::Fence { retry_ms } => EndOrder { retry_ms: Some(retry_ms) },
-            Command::Finish { retry_ms } => EndOrder { retry_ms },
+            Command::Fence { retry_ms } => EndOrder::at_once(Some(retry_ms)),
+            Command::Finish { retry_ms } => EndOrder { retry_ms, after_event: true },
             // A command this version does not know can only be obeyed by ending.
-            _ => EndOrder { retry_ms: None },
+            _ => EndOrder::at_once(None),
         };
         order_end(&self.orders, end);
     }

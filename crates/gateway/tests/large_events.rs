@@ -163,3 +163,21 @@ async fn an_event_that_is_evicted_between_two_parts_is_not_taken() {
     read.push_str(&rest);
     assert!(taken(&read).iter().all(|event| event.data.is_empty()), "a cut event was taken");
 }
+
+#[tokio::test]
+async fn a_drain_in_the_middle_of_an_event_lets_it_come_whole_first() {
+    let mut session = World::new().session("a").await;
+    let (mut stream, call) = session.call(1, "x").await;
+    session.server.say(Channel::Unknown, large_progress(call)).await;
+    let mut read = stream.through("id: 000000a1-1-1").await;
+    session.handle.drain(7_000).await;
+    let rest = stream.rest().await;
+    assert!(
+        rest.ends_with("\n\nretry: 7000\ndata:\n\n"),
+        "{:?}",
+        &rest[rest.len().saturating_sub(80)..]
+    );
+    read.push_str(&rest);
+    let whole = taken(&read).into_iter().filter(|event| event.data.len() > EVENT_BYTES / 2).count();
+    assert_eq!(whole, 1);
+}

@@ -91,6 +91,10 @@ impl Session {
             (stream.connection.is_none_or(|c| known(c.id)), "its connection leads to it"),
             (stream.deadline_ms.is_none_or(armed), "its deadline is armed"),
             (stream.response_bytes <= stream.bytes, "responses are part of its bytes"),
+            (
+                !stream.emptied || stream.response_bytes == 0 || stream.state.is_released(),
+                "what is kept is not told as gone",
+            ),
             (in_segments == stream.progress_bytes(), "the rest of its bytes is in segments"),
         ];
         match checks.iter().find(|(holds, _)| !holds) {

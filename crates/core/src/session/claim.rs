@@ -34,13 +34,13 @@ impl Session {
                 return;
             }
         }
-        let undo = self.prepare_undo(&waiter, &decisions);
-        let mut claimed = Vec::new();
         if waiter.stream.is_none() && !self.make_room(now_ms, out) {
             out.effects.push(Effect::Note(Note::NoRoom { limits: &["session_streams_max"] }));
             let rejections = self.refusals(&waiter, |_| Reason::UpstreamUnavailable);
             return self.refuse(waiter, rejections, now_ms, out);
         }
+        let undo = self.prepare_undo(&waiter, &decisions, out);
+        let mut claimed = Vec::new();
         let stream = self.answer_stream(&waiter, now_ms, out);
         let running =
             decisions.iter().any(|d| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass));
@@ -84,7 +84,7 @@ impl Session {
             }
         }
         let opened = waiter.stream.is_none().then_some(stream);
-        self.undo = undo.map(|undo| undo.with(claimed, opened, &out.batch));
+        self.undo = undo.map(|undo| undo.with(claimed, opened));
     }
 
     /// True if a request is answered as one JSON body: a read that asked for no progress and has

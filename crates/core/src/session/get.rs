@@ -25,8 +25,8 @@ impl Session {
     fn attach_standalone(&mut self, connection: Connection, now_ms: u64, out: &mut Output) {
         let stream = StreamId::STANDALONE;
         self.fence(stream, out);
-        self.attach(stream, connection, now_ms);
         let after = self.streams[&stream].cursors.sent;
+        self.attach(stream, connection, after, now_ms);
         let prime = self.start.asked.primes().then(|| self.event_id(stream, after));
         out.effects.push(Effect::Open(Attach {
             connection: connection.id,
@@ -100,7 +100,7 @@ impl Session {
         );
         self.refuse_evicted_requests(id, after, out);
         self.remember_params(id);
-        self.attach(id, connection, now_ms);
+        self.attach(id, connection, after, now_ms);
         if resumable {
             self.move_stream(id, StreamState::Live, now_ms, out);
             self.reopen_scopes(id, now_ms, out);
@@ -137,12 +137,13 @@ impl Session {
         self.timers.insert((at_ms, Timer::Replay(connection)));
     }
 
-    /// Records that a connection carries a stream.
-    pub(super) fn attach(&mut self, id: StreamId, connection: Connection, now_ms: u64) {
+    /// Records that a connection carries a stream from behind a cursor.
+    pub(super) fn attach(&mut self, id: StreamId, connection: Connection, after: Seq, now_ms: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.detached_before_ms = stream.detached_ms(now_ms);
         stream.detached_since_ms = None;
         stream.connection = Some(connection);
+        stream.taken = after;
         stream.reset_may_come = false;
         self.carried.insert(connection.id, id);
         self.changed_streams.insert(id);

@@ -69,7 +69,7 @@ impl Session {
 
     /// True if forgetting the stream would let a repeat run that must be refused or answered from
     /// the record: its call was cancelled or lost, or its answer was, within the repeat window.
-    fn refuses_repeats(&self, stream: &Stream, now_ms: u64) -> bool {
+    pub(super) fn refuses_repeats(&self, stream: &Stream, now_ms: u64) -> bool {
         let proved_only = self.start.settings.delivery == Delivery::Proved;
         let missing =
             stream.state.is_unsettled() || proved_only && stream.state == StreamState::Presumed;
@@ -163,7 +163,7 @@ impl Session {
             return;
         }
         let dropped = stream.bytes - kept;
-        stream.emptied |= responses_too;
+        stream.emptied |= responses_too && stream.response_bytes > 0;
         stream.bytes = kept;
         stream.response_bytes = kept;
         stream.segments.clear();
@@ -194,13 +194,13 @@ impl Session {
         self.log_bytes -= bytes;
         self.changed_streams.insert(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let sent = stream.cursors.sent;
-        let unread = !stream.is_standalone() && sent < through;
+        let taken = stream.taken;
+        let unread = !stream.is_standalone() && taken < through;
         let owed = stream.state.is_unsettled() || unread;
         stream.evicted = through;
         out.batch.evictions.push(Eviction { stream: id, through, responses_too });
         out.effects.push(Effect::Note(Note::Evicted { stream: id, bytes, owed }));
-        self.refuse_evicted_requests(id, sent, out);
+        self.refuse_evicted_requests(id, taken, out);
     }
 
     /// Requests of the server that its client can no longer find are answered for it: those that

@@ -55,6 +55,36 @@ impl BackPressure {
     }
 }
 
+/// What may go at the hard limit.
+#[derive(Clone, Copy, Debug)]
+enum Sacrifice {
+    /// Progress of answers that the peers' kernels have. Should a reset void one yet, its client
+    /// still finds the response, behind a gap.
+    PresumedProgress,
+    /// Progress that running streams' connections took.
+    TakenProgress,
+    /// Answers that nobody came back for, once their repeats are new calls: or they would refuse
+    /// every call until their retention is over. That they were there is kept.
+    UnclaimedAnswers,
+    /// The progress of the largest stream, then of the next. Whoever reads it is told the gap; its
+    /// call goes on, and its answer is kept.
+    LargestProgress,
+    /// Answers that the peers' kernels have.
+    PresumedAnswers,
+    /// Answers that their clients gave up for now.
+    GivenUpAnswers,
+}
+
+/// What goes for which purpose, in this order.
+const LADDER: [(Purpose, Sacrifice); 6] = [
+    (Purpose::Unowed, Sacrifice::PresumedProgress),
+    (Purpose::Call, Sacrifice::TakenProgress),
+    (Purpose::Call, Sacrifice::UnclaimedAnswers),
+    (Purpose::Progress, Sacrifice::LargestProgress),
+    (Purpose::Answer, Sacrifice::PresumedAnswers),
+    (Purpose::Answer, Sacrifice::GivenUpAnswers),
+];
+
 /// What something takes in the log of its session, and in rows beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needed {
@@ -131,26 +161,34 @@ impl Session {
             self.evict_settled(needed, now_ms, out);
         }
         let fits = |session: &Self| session.fits(bytes_max, needed);
-        if !fits(self) {
-            // Should a reset void one yet, its client still finds the response, behind a gap.
-            let presumed = self.ids(|stream| is_settled(stream, 0, now_ms));
-            self.evict_until(fits, presumed, false, out);
-        }
-        if purpose >= Purpose::Call {
-            self.evict_taken(fits, 0, out);
-        }
-        if purpose == Purpose::Call {
-            self.evict_unclaimed(fits, now_ms, out);
-        }
-        if purpose >= Purpose::Progress {
-            self.evict_largest(fits, out);
-        }
-        if purpose == Purpose::Answer && !fits(self) {
-            let presumed = self.ids(|stream| is_settled(stream, 0, now_ms));
-            let given_up = self.ids(is_given_up);
-            self.evict_until(fits, presumed.into_iter().chain(given_up), true, out);
+        for (least, sacrifice) in LADDER {
+            if fits(self) || purpose < least {
+                break;
+            }
+            self.give_up(sacrifice, fits, now_ms, out);
         }
         fits(self)
+    }
+
+    fn give_up(
+        &mut self,
+        sacrifice: Sacrifice,
+        fits: impl Fn(&Self) -> bool,
+        now_ms: u64,
+        out: &mut Output,
+    ) {
+        let presumed = |stream: &Stream| is_settled(stream, 0, now_ms);
+        let given_up = |stream: &Stream| is_given_up(stream) && !self.is_running(stream);
+        let unclaimed = |stream: &Stream| given_up(stream) && !self.refuses_repeats(stream, now_ms);
+        let (ids, responses_too) = match sacrifice {
+            Sacrifice::TakenProgress => return self.evict_taken(fits, 0, out),
+            Sacrifice::PresumedProgress => (self.ids(presumed), false),
+            Sacrifice::LargestProgress => (self.by_progress(), false),
+            Sacrifice::UnclaimedAnswers => (self.ids(unclaimed), true),
+            Sacrifice::PresumedAnswers => (self.ids(presumed), true),
+            Sacrifice::GivenUpAnswers => (self.ids(given_up), true),
+        };
+        self.evict_until(fits, ids, responses_too, out);
     }
 
     fn fits(&self, bytes_max: u64, needed: Needed) -> bool {
@@ -218,22 +256,12 @@ impl Session {
         for id in self.by_progress() {
             while !fits(self) {
                 let Some(stream) = self.streams.get(&id) else { break };
-                // A replay reads behind what was sent before.
-                let takes = stream.connection.is_some_and(|c| !self.replays.contains_key(&c.id));
-                let sent = stream.cursors.sent;
-                let beyond = takes && stream.progress_bytes() > kept_bytes;
-                if !beyond || !self.evict_segment(id, sent, out) {
+                let taken = stream.taken;
+                let beyond = stream.connection.is_some() && stream.progress_bytes() > kept_bytes;
+                if !beyond || !self.evict_segment(id, taken, out) {
                     break;
                 }
             }
-        }
-    }
-
-    /// Drops the progress of the largest stream, then of the next. Whoever reads it is told the
-    /// gap; its call goes on, and its answer is kept.
-    fn evict_largest(&mut self, fits: impl Fn(&Self) -> bool, out: &mut Output) {
-        if !fits(self) {
-            self.evict_until(fits, self.by_progress(), false, out);
         }
     }
 
@@ -244,21 +272,6 @@ impl Session {
             std::cmp::Reverse(self.streams.get(id).map_or(0, Stream::progress_bytes))
         });
         ids
-    }
-
-    /// Drops answers that nobody came back for, oldest first, once their repeats are new calls: or
-    /// they would refuse every call until their retention is over. That they were there is kept.
-    fn evict_unclaimed(&mut self, fits: impl Fn(&Self) -> bool, now_ms: u64, out: &mut Output) {
-        if fits(self) {
-            return;
-        }
-        let window_ms = self.limits().repeat_window_ms;
-        let unclaimed = self.ids(|stream| {
-            let since_ms = stream.settled_ms.or(stream.detached_since_ms);
-            let is_old = since_ms.is_none_or(|since_ms| now_ms >= since_ms + window_ms);
-            is_given_up(stream) && is_old && !self.is_running(stream)
-        });
-        self.evict_until(fits, unclaimed, true, out);
     }
 
     /// An event of progress that finds no room: only that it was there is kept, and told as a gap.

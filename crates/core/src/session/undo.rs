@@ -1,5 +1,7 @@
 //! Undoing what the store refused: a batch is committed whole or not at all (design section 4).
 
+use std::collections::BTreeSet;
+
 use super::timer::Timer;
 use super::waiting::Waiter;
 use super::{Session, UpstreamState};
@@ -30,28 +32,37 @@ pub(super) struct Claimed {
     /// Calls that owned the rows which it took over.
     owners: Vec<CallId>,
     streams: Vec<Stream>,
-    evictions: Vec<Eviction>,
+    room: RoomMade,
     upstream: UpstreamState,
+}
+
+/// What was dropped to make room for a claim, and told: it stays so whatever becomes of the claim.
+#[derive(Clone, Debug)]
+struct RoomMade {
+    evictions: Vec<Eviction>,
+    effects: Vec<Effect>,
+    calls: BTreeSet<CallId>,
+    streams: BTreeSet<StreamId>,
 }
 
 impl Claimed {
     /// Completes it with what the claim did.
-    pub(super) fn with(
-        mut self,
-        claimed: Vec<CallId>,
-        opened: Option<StreamId>,
-        batch: &Batch,
-    ) -> Undo {
+    pub(super) fn with(mut self, claimed: Vec<CallId>, opened: Option<StreamId>) -> Undo {
         self.claimed = claimed;
         self.opened = opened;
-        self.evictions.clone_from(&batch.evictions);
         Undo::Claim(Box::new(self))
     }
 }
 
 impl Session {
-    /// Remembers what the admission of a POST will touch, if a row is written with it.
-    pub(super) fn prepare_undo(&self, waiter: &Waiter, decisions: &[Decision]) -> Option<Claimed> {
+    /// Remembers what the admission of a POST will touch, if a row is written with it. `out` has
+    /// what was done to make room for it.
+    pub(super) fn prepare_undo(
+        &self,
+        waiter: &Waiter,
+        decisions: &[Decision],
+        out: &Output,
+    ) -> Option<Claimed> {
         let mut touched = Vec::new();
         for decision in decisions {
             match &decision.verdict {
@@ -78,7 +89,12 @@ impl Session {
             calls,
             owners: keys.iter().filter_map(|key| self.ledger.with_key(key)).collect(),
             streams: streams.iter().filter_map(|id| self.streams.get(id)).cloned().collect(),
-            evictions: Vec::new(),
+            room: RoomMade {
+                evictions: out.batch.evictions.clone(),
+                effects: out.effects.clone(),
+                calls: self.changed_calls.clone(),
+                streams: self.changed_streams.clone(),
+            },
             upstream: self.upstream.clone(),
         })
     }
@@ -149,10 +165,10 @@ impl Session {
         }
         self.upstream = claimed.upstream;
         self.log_bytes = self.streams.values().map(|stream| stream.bytes).sum();
-        // What was forgotten to make room stays forgotten: its rows go with the next batch.
-        out.batch.evictions.extend(claimed.evictions);
-        self.changed_calls.clear();
-        self.changed_streams.clear();
+        out.batch.evictions.extend(claimed.room.evictions);
+        out.effects.extend(claimed.room.effects);
+        self.changed_calls = claimed.room.calls;
+        self.changed_streams = claimed.room.streams;
         if let Some(key) = key {
             let owner = self.ledger.with_key(&key);
             let ours = record.owner.session == self.start.session;

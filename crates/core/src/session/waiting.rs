@@ -210,7 +210,7 @@ impl Session {
         out: &mut Output,
     ) -> StreamId {
         let stream = self.open_stream(state, now_ms);
-        self.attach(stream, waiter.connection, now_ms);
+        self.attach(stream, waiter.connection, Seq::ORIGIN, now_ms);
         let prime = self.start.asked.primes().then(|| self.event_id(stream, Seq::ORIGIN));
         out.effects.push(Effect::Open(Attach {
             connection: waiter.connection.id,

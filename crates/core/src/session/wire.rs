@@ -91,7 +91,7 @@ impl Session {
 
     fn progress(&mut self, id: StreamId, sent: Seq) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.cursors.send(sent);
+            stream.take(sent);
         }
     }
 
@@ -109,7 +109,7 @@ impl Session {
         if stream.state == StreamState::Ending {
             return;
         }
-        stream.cursors.send(last);
+        stream.take(last);
         stream.ended_ms = Some(now_ms);
         stream.reset_may_come = attached.observed;
         if stream.state == StreamState::Live {
@@ -239,7 +239,7 @@ impl Session {
         out: &mut Output,
     ) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.cursors.send(sent);
+        stream.take(sent);
         let lost = stream.connection.take();
         stream.detached_since_ms = Some(now_ms);
         let (state, owes, standalone) = (stream.state, stream.owes, stream.is_standalone());

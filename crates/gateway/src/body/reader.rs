@@ -151,14 +151,15 @@ impl Reader {
         frame.finish(self.cursor, None)
     }
 
-    /// Carries out orders; they come before events. An end does not wait for the end of a large
-    /// event; a comment, which would be part of the event, does.
+    /// Carries out orders; they come before events. A comment waits for the end of a large event,
+    /// as it would be part of it; an end only if it is told to.
     fn obey(&mut self) -> Option<Encoded> {
         let orders = *self.orders.borrow_and_update();
-        if let Some(end) = orders.end {
+        let is_between = self.unfinished.is_none();
+        if let Some(end) = orders.end.filter(|end| is_between || !end.after_event) {
             return Some(self.ending(end.retry_ms).finish(self.cursor, Some(BodyEnd::Told)));
         }
-        if orders.probes == self.probes || self.unfinished.is_some() {
+        if orders.probes == self.probes || !is_between {
             return None;
         }
         self.probes = orders.probes;

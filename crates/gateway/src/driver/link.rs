@@ -315,15 +315,16 @@ impl Link {
         self.short_lives = if was_short { self.short_lives.saturating_add(1) } else { 0 };
         self.state = State::Closed;
         self.backlog_bytes = 0;
-        for command in std::mem::take(&mut self.backlog) {
-            self.refuse(&command);
-        }
         let untaken = std::mem::take(&mut self.untaken);
         self.ready.push_back(if untaken.is_empty() {
             FromUpstream::Closed
         } else {
             FromUpstream::SessionGone(untaken)
         });
+        // Behind the end: who hears of these and calls again must find it known.
+        for command in std::mem::take(&mut self.backlog) {
+            self.refuse(&command);
+        }
     }
 
     fn refuse(&mut self, command: &Command) {

@@ -101,7 +101,7 @@ impl Watcher {
                 Err(AckError::Stalled) => {
                     let sent = self.sent();
                     self.report(WireEvent::Lost { sent, acknowledged: false }).await?;
-                    order_end(&self.orders, EndOrder { retry_ms: Some(self.retry_ms) });
+                    order_end(&self.orders, EndOrder::at_once(Some(self.retry_ms)));
                     return Ok(None);
                 }
             }
