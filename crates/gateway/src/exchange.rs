@@ -249,6 +249,7 @@ impl Exchange<'_> {
             stall: Duration::from_millis(self.limits.replay_stall_ms),
             reset_window: Duration::from_millis(self.limits.reset_window_ms),
             end_grace: Duration::from_millis(self.limits.stream_end_grace_ms),
+            end_max: Duration::from_millis(self.limits.replay_max_ms),
         };
         (attached, reporter, watcher, ordered)
     }

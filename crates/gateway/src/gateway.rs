@@ -157,8 +157,8 @@ impl Gateway {
     }
 
     /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
-    /// calls have `drain_ms` to finish, and can be resumed meanwhile. Then every stream ends with
-    /// `retry:`, and every session and its server.
+    /// calls have `drain_ms` to finish and their answers to arrive, and can be resumed meanwhile.
+    /// Then every stream ends with `retry:`, and every session and its server.
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.shared.stage.send_replace(Stage::Draining);
@@ -167,7 +167,7 @@ impl Gateway {
         let idle = timeout(Duration::from_millis(limits.drain_ms), calls_ended);
         if idle.await.is_err() {
             let drain_ms = limits.drain_ms;
-            tracing::warn!(drain_ms, "calls still run: they are cancelled");
+            tracing::warn!(drain_ms, "calls still run or are being answered: they are ended");
         }
         self.shared.stage.send_replace(Stage::Stopping);
         let retry_ms = limits.retry_ms;

@@ -18,13 +18,15 @@ mod tcp_info;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::progress::Shared;
 pub use self::socket::{Linger, Tap};
 
 /// The pause between two looks at the acknowledged bytes is this share of the wait so far.
 const ACK_POLL_SHARE: u32 = 10;
+/// How often a connection is looked at before it counts as stalled.
+const STALL_LOOKS: u32 = 10;
 /// The shortest such pause.
 const ACK_POLL_SHORTEST: Duration = Duration::from_millis(1);
 /// The longest such pause.
@@ -106,6 +108,15 @@ impl Wire {
         stall: Duration,
     ) -> Result<(), AckError> {
         self.settle(mark, Some(stall)).await
+    }
+
+    /// Waits until the connection makes no byte progress, neither newly written nor newly
+    /// acknowledged, for `longest`.
+    pub async fn stalled(&self, longest: Duration) {
+        let mut clock = StallClock::new(longest);
+        while !clock.has_stalled((self.0.written_bytes(), self.0.acked_bytes())) {
+            sleep((longest / STALL_LOOKS).max(ACK_POLL_SHORTEST)).await;
+        }
     }
 
     /// Bytes the peer's kernel has acknowledged so far; after the connection's end the last

@@ -2,6 +2,7 @@
 //!
 //! Every stream we end ends with the last chunk (design section 6), but nothing can be handed to a
 //! client that takes nothing. Its frame, its socket and its tasks would stay as long as it likes.
+//! One that takes it slowly has more time, but not for ever.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,6 +20,9 @@ pub(super) struct Grace {
     pub(super) handed: watch::Receiver<Handed>,
     pub(super) inbox: mpsc::Sender<Mail>,
     pub(super) wire: Wire,
+    /// Longest time without progress.
+    pub(super) still: Duration,
+    /// Longest time in all.
     pub(super) longest: Duration,
 }
 
@@ -30,8 +34,10 @@ impl Grace {
             () = &mut taken => return,
             () = told(self.orders, self.handed, &self.inbox) => {}
         }
-        if timeout(self.longest, taken).await.is_err() {
-            self.wire.cut();
+        let has_stalled = timeout(self.longest, self.wire.stalled(self.still));
+        tokio::select! {
+            () = taken => {}
+            _either = has_stalled => self.wire.cut(),
         }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) struct Watcher {
     pub(super) stall: Duration,
     pub(super) reset_window: Duration,
     pub(super) end_grace: Duration,
+    pub(super) end_max: Duration,
     /// Held until all was reported, so that a next request of the connection can wait for it.
     pub(super) observation: Option<Observation>,
 }
@@ -57,7 +58,8 @@ impl Watcher {
             handed: self.handed.clone(),
             inbox: self.inbox.clone(),
             wire: observed.wire.clone(),
-            longest: self.end_grace,
+            still: self.end_grace,
+            longest: self.end_max,
         });
         let end = async {
             if let Some(grace) = grace {

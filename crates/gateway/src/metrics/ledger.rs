@@ -30,8 +30,8 @@ pub(crate) struct CountedStore {
     inner: Arc<dyn Store>,
     metrics: Arc<Metrics>,
     shards: [Mutex<Shard>; SHARDS],
-    /// Calls that run.
-    running: watch::Sender<usize>,
+    /// Streams that a drain waits for.
+    busy: watch::Sender<usize>,
 }
 
 /// A stream whose answer may be missing at the client.
@@ -47,6 +47,13 @@ struct Unsettled {
 impl Unsettled {
     fn new(state: StreamState) -> Self {
         Self { state, unconfirmed: VecDeque::new(), running: BTreeSet::new() }
+    }
+
+    /// True while a drain waits for it.
+    fn is_busy(&self) -> bool {
+        let is_on_its_way =
+            matches!(self.state, StreamState::Live | StreamState::Ending | StreamState::Owed);
+        is_on_its_way || !self.running.is_empty()
     }
 
     fn owed(&self) -> i64 {
@@ -83,7 +90,7 @@ impl Change {
 impl CountedStore {
     pub(crate) fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { inner, metrics, shards, running: watch::Sender::new(0) }
+        Self { inner, metrics, shards, busy: watch::Sender::new(0) }
     }
 
     /// Events after `after` up to `until` that the client of an unsettled stream has not confirmed.
@@ -103,10 +110,11 @@ impl CountedStore {
         to.saturating_sub(from) as u64
     }
 
-    /// Waits until no call with a stream runs.
+    /// Waits until no call with a stream runs, and no answer is on its way to a client, or waits
+    /// for one that is about to come back.
     pub(crate) async fn idle(&self) {
         // The sender lives as long as this store.
-        let _idle = self.running.subscribe().wait_for(|running| *running == 0).await.is_ok();
+        let _idle = self.busy.subscribe().wait_for(|busy| *busy == 0).await.is_ok();
     }
 
     fn shard(&self, session: &SessionKey) -> MutexGuard<'_, Shard> {
@@ -123,7 +131,9 @@ impl CountedStore {
         for (stream, state, _) in &change.streams {
             if is_unsettled(*state) && !streams.contains_key(stream) {
                 self.gauge(*state, 1);
-                streams.insert(*stream, Unsettled::new(*state));
+                let known = Unsettled::new(*state);
+                self.count_busy(false, known.is_busy());
+                streams.insert(*stream, known);
             }
         }
         for (stream, seq) in change.events {
@@ -135,13 +145,13 @@ impl CountedStore {
         }
         for (call, stream, runs) in change.calls {
             let Some(known) = streams.get_mut(&stream) else { continue };
-            let before = known.running.len();
+            let before = known.is_busy();
             if runs {
                 known.running.insert(call)
             } else {
                 known.running.remove(&call)
             };
-            self.count_running(before, known.running.len());
+            self.count_busy(before, known.is_busy());
         }
         for (stream, state, acked) in change.streams {
             self.settle(streams, stream, state, acked);
@@ -159,11 +169,11 @@ impl CountedStore {
         acked: Seq,
     ) {
         let Some(known) = streams.get_mut(&stream) else { return };
-        let before = known.owed();
+        let (before, was_busy) = (known.owed(), known.is_busy());
         if !is_unsettled(state) {
             self.gauge(known.state, -1);
             self.metrics.events_owed.dec_by(before);
-            self.count_running(known.running.len(), 0);
+            self.count_busy(was_busy, false);
             streams.remove(&stream);
             return;
         }
@@ -171,6 +181,7 @@ impl CountedStore {
             self.gauge(known.state, -1);
             self.gauge(state, 1);
             known.state = state;
+            self.count_busy(was_busy, known.is_busy());
         }
         let confirmed = known.unconfirmed.partition_point(|seq| *seq <= acked);
         known.unconfirmed.drain(..confirmed);
@@ -181,13 +192,13 @@ impl CountedStore {
         for known in self.shard(session).remove(session).unwrap_or_default().into_values() {
             self.gauge(known.state, -1);
             self.metrics.events_owed.dec_by(known.owed());
-            self.count_running(known.running.len(), 0);
+            self.count_busy(known.is_busy(), false);
         }
     }
 
-    fn count_running(&self, before: usize, after: usize) {
-        if before != after {
-            self.running.send_modify(|running| *running = *running + after - before);
+    fn count_busy(&self, was: bool, is: bool) {
+        if was != is {
+            self.busy.send_modify(|busy| *busy = *busy + usize::from(is) - usize::from(was));
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn is_passed(headers: &HeaderMap, incoming: Option<&Incoming>, body: 
     match incoming {
         Some(incoming) if messages(incoming).iter().any(is_initialize) => false,
         Some(incoming) => has_no_session(headers) || is_stateless(headers, incoming),
-        None => claims_stateless(headers) && !spells_initialize(body),
+        None => claims_stateless(headers) && is_plain(body) && !spells_initialize(body),
     }
 }
 
@@ -59,6 +59,11 @@ fn messages(incoming: &Incoming) -> &[Message] {
         Incoming::One(message) => std::slice::from_ref(message),
         Incoming::Batch(messages) => messages,
     }
+}
+
+/// True if every reader sees the same characters: some guess UTF-16 or UTF-32 by their zeros.
+fn is_plain(body: &[u8]) -> bool {
+    !body.contains(&0) && std::str::from_utf8(body).is_ok()
 }
 
 /// True if a string in a body that cannot be read otherwise is `initialize`, escaped or not.
@@ -166,6 +171,13 @@ mod tests {
         ];
         for (form, named) in forms.into_iter().flat_map(|form| [(form, NONE), (form, &[NEWER])]) {
             assert!(!passed(named, form), "{form} {named:?}");
+        }
+        let utf16 = OPENING.encode_utf16();
+        for body in [utf16.clone().flat_map(u16::to_le_bytes).collect::<Vec<_>>(), b"\xff{}".into()]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::from_static(NEWER.0), HeaderValue::from_static(NEWER.1));
+            assert!(!is_passed(&headers, None, &body), "{body:?}");
         }
         for other in [r#"{"method":"initialized"}"#, r#"{"a":"\u0069nit"#, r#"{"a":"\u00"#] {
             assert!(passed(&[NEWER], other) && !passed(NONE, other), "{other}");
