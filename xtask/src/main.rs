@@ -9,6 +9,7 @@ mod needs;
 mod plan;
 mod process_tree;
 mod proofs;
+mod required;
 mod runner;
 mod test_count;
 mod tidy;
@@ -22,7 +23,7 @@ usage: cargo xtask COMMAND
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end
-  test --quick    the same up to cargo-deny: needs no other software
+  test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
                   cases that do not apply to one are named

@@ -1,12 +1,12 @@
 //! The steps of each command, in their order.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::metadata::{cargo, python, workspace_root};
 use crate::needs::Kind;
+use crate::required::{NODE, PYTHON};
 use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
 use crate::{matrix, metadata, tidy};
@@ -14,13 +14,11 @@ use crate::{matrix, metadata, tidy};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the end-to-end log that are shown when it passed.
 const E2E_LINES_MAX: usize = 40;
-/// The oldest Node.js that the stock clients of the end-to-end tests run on.
-const NODE_MAJOR_MIN: u32 = 20;
 
 /// How much `cargo xtask test` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Everything that needs no release build and no other software.
+    /// Everything that needs no release build and no other software but Python.
     Quick,
     /// Everything.
     Full,
@@ -34,6 +32,10 @@ pub(crate) fn tidy() -> Result<(), Failure> {
 
 /// `cargo xtask test`.
 pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
+    PYTHON.require()?;
+    if depth == Depth::Full {
+        NODE.require()?;
+    }
     let mut runner = runner()?;
     let fmt = ["fmt", "--all", "--check", "--", "--color", "never"];
     run_cargo(&mut runner, "fmt", 5, &fmt)?;
@@ -122,29 +124,20 @@ pub(crate) fn build(runner: &mut Runner) -> Result<(), Failure> {
 }
 
 fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
+    NODE.require()?;
+    PYTHON.require()?;
     build(runner)?;
-    require_node()?;
     runner.command("e2e", python("e2e/run.py", args), 60 * MINUTE, |log| {
         print_lines(&tail(log, E2E_LINES_MAX));
-        Ok(String::new())
+        Ok(note_rows(&read_log(log)?))
     })
 }
 
-fn require_node() -> Result<(), Failure> {
-    let needed = format!("the end-to-end tests need Node.js {NODE_MAJOR_MIN} or later");
-    let output = Command::new("node")
-        .arg("--version")
-        .output()
-        .map_err(|error| Failure::new(format!("{needed}: cannot start node: {error}")))?;
-    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match node_major(&version) {
-        Some(major) if major >= NODE_MAJOR_MIN => Ok(()),
-        _ => Err(Failure::new(format!("{needed}: found {version:?}"))),
-    }
-}
-
-fn node_major(version: &str) -> Option<u32> {
-    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+/// The last line of `e2e/run.py`, as the note of its step: `63 passed, 0 failed`. There is none if
+/// no row ran, as with `--install`.
+fn note_rows(log: &str) -> String {
+    let is_count = |line: &&str| line.ends_with(" failed") && line.contains(" passed, ");
+    log.lines().rev().find(is_count).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -152,9 +145,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_versions_are_read() {
-        assert_eq!(node_major("v20.20.2"), Some(20));
-        assert_eq!(node_major("20.20.2"), None);
-        assert_eq!(node_major(""), None);
+    fn the_end_to_end_step_says_how_many_rows_passed() {
+        let log = "ok    tools  ts\n\n63 passed, 0 failed\n";
+        assert_eq!(note_rows(log), "63 passed, 0 failed");
+        assert_eq!(note_rows("installed\n"), "");
     }
 }

@@ -1,19 +1,18 @@
 //! The command line (design section 8).
 
 mod place;
+mod value;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use hyper::header::HeaderName;
 use rejoin_core::settings;
-use rejoin_gateway::upstream::http::UpstreamAuth;
 
-use crate::limit::{LimitSetting, VALUE_MAX};
+use crate::limit::LimitArgument;
+pub(crate) use value::{AuthSource, OwedGrace};
 
 /// Keeps MCP conversations whole over connections that break.
 #[derive(Debug, Parser)]
@@ -34,8 +33,18 @@ pub(crate) enum Command {
     ToolServer(ToolServerArgs),
 }
 
+/// What `rejoin serve --help` says below its options.
+const SERVE_NOTES: &str = "\
+The MCP server is started, or connected to, when a client sends initialize: once per session. \
+/readyz does not cover it. At the start Rejoin only warns of a COMMAND that it does not find.
+
+SIGTERM and SIGINT end gracefully: running calls may finish within drain_ms. A second one ends at \
+once. SIGHUP, as from a terminal that is closed, ends gracefully too, unless it was ignored at the \
+start (nohup). With --subjects it reads FILE again instead, and Rejoin outlives its terminal.";
+
 /// Arguments of `rejoin serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = SERVE_NOTES)]
 pub(crate) struct ServeArgs {
     /// Address of the MCP endpoint /mcp; port 0 takes any free port
     #[arg(
@@ -62,10 +71,14 @@ pub(crate) struct ServeArgs {
     /// Let anyone who reaches the port use the tools; needed to listen beyond loopback
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
-    /// File of credentials that belong to one subject: lines of SHA-256 and name; SIGHUP rereads it
+    /// File of credentials that belong to one subject, lines `<hash> <subject>`; SIGHUP rereads it
+    ///
+    /// The hash is that of a whole Authorization value, as `printf %s "Bearer TOKEN" | sha256sum`
+    /// prints it; the subject is a word of yours in place of the `-` behind it.
     #[arg(long, value_name = "FILE")]
     pub(crate) subjects: Option<PathBuf>,
-    /// HTTP status of a refused call; auto: 409, but 200 to clients that lose their session on it
+    /// HTTP status of a refused call; auto: 409, but 200 to clients that lose their session on it.
+    /// Where it is 200, so are the 400, 502, 503 and 504 of requests, `initialize` among them
     #[arg(long, value_enum, default_value_t = RejectStatus::Auto)]
     pub(crate) reject_status: RejectStatus,
     /// What a repeated call without a token gets once the first has ended
@@ -77,26 +90,34 @@ pub(crate) struct ServeArgs {
     /// What counts as delivered: acknowledged by the peer's kernel, or by the client itself
     #[arg(long, value_enum, default_value_t = Delivery::Presumed)]
     pub(crate) delivery: Delivery,
-    /// How long a lost answer holds other calls back, in milliseconds, or `never` to give up
-    #[arg(long, value_name = "MS|never")]
+    #[arg(long, value_name = "MS|never", help = value::owed_grace_help())]
     pub(crate) owed_grace: Option<OwedGrace>,
-    /// Set any limit by its name, for example hold_max_ms=20000; repeatable
-    #[arg(long = "limit", value_name = "NAME=VALUE")]
-    pub(crate) limits: Vec<LimitSetting>,
+    /// Set any limit by its name, for example hold_max_ms=20000; repeatable; `help` lists them all
+    #[arg(long = "limit", value_name = "NAME=VALUE|help")]
+    pub(crate) limits: Vec<LimitArgument>,
     /// This tool may run twice without harm; repeatable
-    #[arg(long = "idempotent-tool", value_name = "NAME")]
+    #[arg(long = "idempotent-tool", value_name = "NAME", value_parser = value::tool)]
     pub(crate) idempotent_tools: Vec<String>,
     /// Believe the server's own readOnlyHint and idempotentHint
     #[arg(long)]
     pub(crate) trust_annotations: bool,
-    /// The server keeps nothing between calls: its restart is not worth telling (`state_lost`)
+    /// The server keeps nothing between calls: its end or loss is not worth telling (`state_lost`)
     #[arg(long)]
     pub(crate) stateless_upstream: bool,
     /// URL of the MCP server, if it is one over Streamable HTTP
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     pub(crate) upstream: Option<String>,
     /// Whose Authorization that server sees: the client's own, none, or one of Rejoin
+    ///
+    /// forward: the client's own, whatever it is.
+    /// none: no Authorization at all.
+    /// env:VARIABLE: the value of this environment variable at the start.
+    /// file:PATH: the content of this file.
+    /// command:CMD: what this command line prints, run by `sh -c`.
+    /// Each of the last three gives the whole header value, such as `Bearer TOKEN`. File and
+    /// command are read at the first use, and again when the server answers 401.
     #[arg(
+        verbatim_doc_comment,
         long,
         value_name = "forward|none|env:VARIABLE|file:PATH|command:CMD",
         default_value = "forward",
@@ -107,7 +128,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "upstream")]
     pub(crate) upstream_ca: Option<PathBuf>,
     /// Forward this header of the client too, beside its Authorization; repeatable
-    #[arg(long = "upstream-header", value_name = "NAME", requires = "upstream")]
+    #[arg(
+        long = "upstream-header",
+        value_name = "NAME",
+        requires = "upstream",
+        value_parser = value::header
+    )]
     pub(crate) upstream_headers: Vec<HeaderName>,
     /// What to log on standard error, for example `info` or `rejoin_gateway=debug`
     #[arg(long, value_name = "FILTER", env = "REJOIN_LOG", default_value = "info")]
@@ -187,54 +213,6 @@ impl From<Delivery> for settings::Delivery {
     }
 }
 
-/// Time an owed stream holds other calls back; `None` is `never`: it holds them without end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwedGrace(pub(crate) Option<u64>);
-
-impl FromStr for OwedGrace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "never" {
-            return Ok(Self(None));
-        }
-        match text.parse() {
-            Ok(milliseconds) if milliseconds <= VALUE_MAX => Ok(Self(Some(milliseconds))),
-            _ => Err("expected a whole number of milliseconds, or `never`".to_owned()),
-        }
-    }
-}
-
-/// Whose `Authorization` an upstream over HTTP sees (design section 8).
-#[derive(Clone)]
-pub(crate) struct AuthSource(pub(crate) UpstreamAuth);
-
-impl fmt::Debug for AuthSource {
-    /// Without the command, which may hold a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AuthSource")
-    }
-}
-
-impl FromStr for AuthSource {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let auth = match text.split_once(':') {
-            None if text == "forward" => UpstreamAuth::Forward,
-            None if text == "none" => UpstreamAuth::None,
-            Some(("env", name)) if !name.is_empty() => UpstreamAuth::Variable(name.to_owned()),
-            Some(("file", path)) if !path.is_empty() => UpstreamAuth::File(path.into()),
-            Some(("command", line)) if !line.is_empty() => UpstreamAuth::Command(line.to_owned()),
-            _ => {
-                let forms = "`forward`, `none`, `env:VARIABLE`, `file:PATH` or `command:CMD`";
-                return Err(format!("expected {forms}; a credential itself is never an argument"));
-            }
-        };
-        Ok(Self(auth))
-    }
-}
-
 /// Arguments of `rejoin demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
@@ -259,6 +237,8 @@ pub(crate) struct ToolServerArgs {
 
 #[cfg(test)]
 mod tests {
+    use rejoin_gateway::upstream::http::UpstreamAuth;
+
     use super::*;
 
     fn serve(arguments: &[&str]) -> Result<ServeArgs, clap::Error> {
@@ -299,18 +279,6 @@ mod tests {
     }
 
     #[test]
-    fn owed_grace_takes_milliseconds_or_never() {
-        assert_eq!(
-            serve(&["--owed-grace", "9000"]).unwrap().owed_grace,
-            Some(OwedGrace(Some(9000)))
-        );
-        assert_eq!(serve(&["--owed-grace", "never"]).unwrap().owed_grace, Some(OwedGrace(None)));
-        assert!(serve(&["--owed-grace", "18446744073709551615"]).is_err());
-        let refusal = serve(&["--owed-grace", "9s"]).unwrap_err().to_string();
-        assert!(refusal.contains("milliseconds, or `never`"), "{refusal}");
-    }
-
-    #[test]
     fn a_url_excludes_a_command_and_brings_its_own_options() {
         let url = ["--upstream", "http://127.0.0.1:3001/mcp"];
         let args = serve(&url).unwrap();
@@ -321,20 +289,36 @@ mod tests {
         assert!(serve(&[&url[..], &["--", "npx"]].concat()).is_err());
         assert!(serve(&all).is_err(), "options of no URL");
         assert!(serve(&["--upstream-auth", "none"]).is_err());
-        assert!(serve(&[&url[..], &["--upstream-header", "a b"]].concat()).is_err());
+        for name in ["a b", "X-A: 1", ""] {
+            let refusal = serve(&[&url[..], &["--upstream-header", name]].concat());
+            let refusal = refusal.unwrap_err().to_string();
+            assert!(refusal.contains("such as X-Tenant"), "{refusal}");
+        }
     }
 
     #[test]
-    fn the_source_of_a_credential_is_named_and_a_credential_itself_is_refused() {
-        let parse = |text: &str| text.parse::<AuthSource>().map(|source| source.0);
-        assert!(matches!(parse("none"), Ok(UpstreamAuth::None)));
-        assert!(matches!(parse("env:TOKEN"), Ok(UpstreamAuth::Variable(name)) if name == "TOKEN"));
-        let Ok(UpstreamAuth::File(path)) = parse("file:a:b") else { panic!("no file") };
-        assert_eq!(path, PathBuf::from("a:b"));
-        let Ok(UpstreamAuth::Command(line)) = parse("command:pass x") else { panic!("none") };
-        assert_eq!(line, "pass x");
-        for text in ["", "Bearer secret", "env:", "file:", "command:", "Forward"] {
-            assert!(parse(text).is_err(), "{text}");
+    fn a_tool_without_a_name_is_refused() {
+        for name in ["", " "] {
+            let refusal = serve(&["--idempotent-tool", name]).unwrap_err().to_string();
+            assert!(refusal.contains("tools/list"), "{refusal}");
+        }
+        assert_eq!(serve(&["--idempotent-tool", "get x"]).unwrap().idempotent_tools, ["get x"]);
+    }
+
+    #[test]
+    fn the_help_explains_defaults_forms_signals_and_what_readiness_covers() {
+        let mut command = <Args as clap::CommandFactory>::command();
+        command.build();
+        let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+        for text in [
+            "fetched, however long [default: 8000]",
+            "run by `sh -c`",
+            "env:VARIABLE: the value",
+            "/readyz does not cover it",
+            "(nohup)",
+            "<hash> <subject>",
+        ] {
+            assert!(help.contains(text), "{text}: {help}");
         }
     }
 

@@ -6,6 +6,15 @@ use std::str::FromStr;
 use rejoin_core::limits::Limits;
 use serde_json::{Map, Value};
 
+/// An argument of `--limit`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LimitArgument {
+    /// Asks for [`table`].
+    Help,
+    /// Sets a limit.
+    Set(LimitSetting),
+}
+
 /// One `name=value`, its name known to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitSetting {
@@ -17,10 +26,13 @@ pub(crate) struct LimitSetting {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LimitSettingError {
     /// Not of the form `name=value`.
-    #[error("expected NAME=VALUE, for example hold_max_ms=20000")]
+    #[error("expected NAME=VALUE, for example hold_max_ms=20000, or `help` for all names")]
     NoValue,
     /// No such limit.
-    #[error("there is no limit named {name:?}; the limits are: {}", valid.join(", "))]
+    #[error(
+        "there is no limit named {name:?}; `--limit help` explains the limits, which are: {}",
+        valid.join(", ")
+    )]
     UnknownName {
         /// The name as given.
         name: String,
@@ -28,12 +40,19 @@ pub(crate) enum LimitSettingError {
         valid: Vec<String>,
     },
     /// The value is no number, or does not fit.
-    #[error("limit {name}: {value:?} is not a whole number that fits{}", or_never(name))]
+    #[error(
+        "limit {name}: {value:?} is not a whole number{} that fits{}: write it without a unit, \
+         such as {name}={default}, its default",
+        of_unit(name),
+        or_never(name)
+    )]
     BadValue {
         /// The limit.
         name: String,
         /// The value as given.
         value: String,
+        /// The limit's default.
+        default: String,
     },
 }
 
@@ -45,6 +64,71 @@ const CAN_BE_NEVER: &str = "owed_grace_ms";
 
 fn or_never(name: &str) -> &'static str {
     if name == CAN_BE_NEVER { ", and not `never`" } else { "" }
+}
+
+/// What a limit counts, as its name says.
+fn unit(name: &str) -> &'static str {
+    if name.ends_with("_ms") {
+        "milliseconds"
+    } else if name.split('_').any(|word| word == "bytes") {
+        "bytes"
+    } else {
+        "number"
+    }
+}
+
+fn of_unit(name: &str) -> String {
+    match unit(name) {
+        "number" => String::new(),
+        unit => format!(" of {unit}"),
+    }
+}
+
+impl LimitArgument {
+    /// What it sets.
+    pub(crate) fn set(&self) -> Option<LimitSetting> {
+        match self {
+            Self::Help => None,
+            Self::Set(setting) => Some(setting.clone()),
+        }
+    }
+}
+
+impl LimitSetting {
+    /// The limit's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As it was written after `--limit`.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}={}", self.name, shown(&self.value))
+    }
+}
+
+fn shown(value: &Value) -> String {
+    if value.is_null() { "never".to_owned() } else { value.to_string() }
+}
+
+/// Every limit on a line of its own: name and default, unit, and what it is.
+pub(crate) fn table() -> String {
+    let mut fields = fields_of(&Limits::default());
+    let mut lines = String::new();
+    for name in names(&fields) {
+        let default = field(&mut fields, &name).map(|value| shown(value)).unwrap_or_default();
+        let setting = format!("{name}={default}");
+        let what = Limits::description(&name).unwrap_or_default();
+        lines.push_str(&format!("{setting:<48} {:<12}  {what}\n", unit(&name)));
+    }
+    lines
+}
+
+impl FromStr for LimitArgument {
+    type Err = LimitSettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "help" { Ok(Self::Help) } else { text.parse().map(Self::Set) }
+    }
 }
 
 impl FromStr for LimitSetting {
@@ -72,7 +156,9 @@ impl FromStr for LimitSetting {
 }
 
 fn bad(name: &str, value: &str) -> LimitSettingError {
-    LimitSettingError::BadValue { name: name.to_owned(), value: value.to_owned() }
+    let mut fields = fields_of(&Limits::default());
+    let default = field(&mut fields, name).map(|value| shown(value)).unwrap_or_default();
+    LimitSettingError::BadValue { name: name.to_owned(), value: value.to_owned(), default }
 }
 
 /// The limits with the settings applied in their order.
@@ -173,6 +259,34 @@ mod tests {
         for given in ["9007199254740992", "18446744073709551615"] {
             assert_eq!(applied(&[&format!("retry_ms={given}")]), Err(bad("retry_ms", given)));
         }
+    }
+
+    #[test]
+    fn a_bad_value_is_told_with_unit_and_form() {
+        let told = |given: &str| given.parse::<LimitSetting>().unwrap_err().to_string();
+        let expected = "limit hold_max_ms: \"10s\" is not a whole number of milliseconds that fits\
+            : write it without a unit, such as hold_max_ms=10000, its default";
+        assert_eq!(told("hold_max_ms=10s"), expected);
+        assert!(told("body_bytes_max=1M").contains("number of bytes that fits:"));
+        assert!(told("sessions_max=x").contains("whole number that fits:"));
+        assert!(told("owed_grace_ms=8s").contains("that fits, and not `never`: write"));
+    }
+
+    #[test]
+    fn the_table_has_every_limit_with_default_unit_and_meaning() {
+        let table = table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), names(&fields_of(&Limits::default())).len());
+        for line in &lines {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert!(words[0].parse::<LimitSetting>().is_ok(), "{line}");
+            assert!(["milliseconds", "bytes", "number"].contains(&words[1]), "{line}");
+            assert!(words.len() > 3, "{line}");
+        }
+        let find = |begin: &str| lines.iter().find(|line| line.starts_with(begin)).unwrap();
+        let hold = find("hold_max_ms=10000 ");
+        assert!(hold.ends_with("milliseconds  Longest time a POST is held before it is refused"));
+        assert!(find("upstream.refusal_bytes_max=65536 ").contains(" bytes "));
     }
 
     #[test]

@@ -8,9 +8,10 @@ mod serve;
 mod signals;
 mod tool_server;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use tracing_subscriber::EnvFilter;
@@ -21,7 +22,7 @@ use crate::args::{Args, Command};
 const EXIT_FAILED: u8 = 1;
 
 fn main() -> ExitCode {
-    let matches = Args::command().get_matches();
+    let matches = Args::command().try_get_matches().unwrap_or_else(|error| hinted(error).exit());
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match args.command {
         // The tool server blocks on its pipes in plain threads and needs no runtime.
@@ -32,6 +33,20 @@ fn main() -> ExitCode {
         },
         Command::Demo(args) => report("demo", demo::run_from(&args)),
     }
+}
+
+/// Tells whoever named the MCP server without the two dashes where they belong.
+fn hinted(mut error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
+        _ => return error,
+    };
+    let serves = std::env::args_os().nth(1).is_some_and(|command| command == "serve");
+    if serves && error.kind() == ErrorKind::UnknownArgument {
+        let hint = format!("put `--` before the command of an MCP server: -- {word}");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 /// Where the log filter of `rejoin serve` was set.
@@ -50,6 +65,8 @@ fn start_log(filter: &str, setting: &str) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A terminal that is gone takes no log, and no complaint about that either: it would panic.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     Ok(())
@@ -63,6 +80,7 @@ fn report<E: std::error::Error>(command: &str, result: Result<ExitCode, E>) -> E
 }
 
 fn fail(command: &str, message: &str) -> ExitCode {
-    eprintln!("rejoin {command}: {message}");
+    // If nobody reads it, the status still tells.
+    let _read = writeln!(std::io::stderr(), "rejoin {command}: {message}");
     ExitCode::from(EXIT_FAILED)
 }

@@ -1,5 +1,6 @@
 //! `rejoin serve`: the options of a gateway, its start, its one line of output and its end.
 
+mod limits;
 mod subjects;
 mod upstream;
 
@@ -13,18 +14,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rejoin_core::limits::{Limits, LimitsError};
+use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
 use rejoin_gateway::config::{self, GatewayConfig};
 use rejoin_gateway::gateway::Gateway;
-use rejoin_gateway::listen;
+use rejoin_gateway::listen::{self, BindError};
 use rejoin_store::{MemoryLimits, MemoryStore};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::args::{RejectStatus, ServeArgs};
-use crate::limit;
+use crate::limit::{self, LimitArgument};
 use crate::signals::Signals;
+use limits::LimitOptionsError;
 use subjects::{Reread, SubjectsFileError};
 use upstream::{UpstreamChoice, UpstreamError};
 
@@ -64,12 +66,17 @@ pub(crate) enum ServeError {
         /// Its value.
         address: SocketAddr,
     },
-    /// The limits contradict each other, or one is senseless.
-    #[error("the limits cannot be used")]
-    Limits(#[from] LimitsError),
-    /// The limits do not fit together as one set.
-    #[error("the limits cannot be applied")]
-    LimitValues(#[from] serde_json::Error),
+    /// The limits cannot be used.
+    #[error(transparent)]
+    Limits(#[from] LimitOptionsError),
+    /// An address cannot be listened on.
+    #[error("{option}")]
+    Listen {
+        /// The option that names it.
+        option: &'static str,
+        /// Which, why, and what to do.
+        source: BindError,
+    },
     /// The MCP server cannot be used as it is named.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -99,11 +106,7 @@ impl ServeOptions {
                 return Err(ServeError::Unauthenticated { option, address });
             }
         }
-        let mut limits = limit::apply(&Limits::default(), &args.limits)?;
-        if let Some(grace) = args.owed_grace {
-            limits.owed_grace_ms = grace.0;
-        }
-        limits.check()?;
+        let limits = limits::take(args.owed_grace, &args.limits)?;
         Ok(Self {
             listen: args.listen,
             admin: args.admin,
@@ -152,8 +155,8 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     let reread = subjects.map(|path| Reread::install(path, bytes_max)).transpose();
     let reread = reread.map_err(ServeError::Runtime)?;
     let gateway = build(options)?;
-    let (listener, address) = listen::bind(options.listen).await.map_err(failed)?;
-    let (admin_listener, admin_address) = listen::bind(options.admin).await.map_err(failed)?;
+    let (listener, address) = bind("--listen", options.listen).await?;
+    let (admin_listener, admin_address) = bind("--admin", options.admin).await?;
     tracing::info!("admin on http://{admin_address}");
     let (stop, stopped) = oneshot::channel();
     let limits = options.settings.limits.clone();
@@ -171,6 +174,13 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
         Ok(())
     });
     Ok(Running { address, stop, ended })
+}
+
+async fn bind(
+    option: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    listen::bind(address).await.map_err(|source| ServeError::Listen { option, source })
 }
 
 fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {
@@ -239,6 +249,11 @@ async fn serve_until(
 /// # Errors
 /// See [`ServeError`].
 pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
+    if args.limits.contains(&LimitArgument::Help) {
+        // Whoever reads it may have enough before its end.
+        let _read = std::io::stdout().write_all(limit::table().as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
     let options = ServeOptions::from_args(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -256,7 +271,9 @@ pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
 /// # Errors
 /// See [`ServeError`].
 pub(crate) async fn run(options: ServeOptions) -> Result<ExitCode, ServeError> {
-    let mut signals = Signals::install().map_err(ServeError::Runtime)?;
+    // With a file to read again, SIGHUP asks for that alone.
+    let hangup_ends = options.subjects.is_none();
+    let mut signals = Signals::install(hangup_ends).map_err(ServeError::Runtime)?;
     let Running { address, stop, mut ended } = start_gateway(&options).await?;
     announce(address, &options.upstream).map_err(ServeError::Announce)?;
     let signal = tokio::select! {
@@ -269,7 +286,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<ExitCode, ServeError> {
     let _ = stop.send(());
     tokio::select! {
         result = &mut ended => finish(result),
-        signal = signals.next() => {
+        signal = signals.next_at_once() => {
             tracing::warn!(?signal, "ending at once");
             drop(ended);
             Ok(ExitCode::from(signal.exit_status()))
@@ -298,6 +315,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Args, Command};
+    use crate::causes::told;
 
     fn options(arguments: &[&str]) -> Result<ServeOptions, ServeError> {
         let whole = ["rejoin", "serve"].iter().chain(arguments);
@@ -324,7 +342,8 @@ mod tests {
 
     #[test]
     fn limits_that_contradict_each_other_are_refused() {
-        assert!(matches!(options(&["--owed-grace", "20000"]), Err(ServeError::Limits(_))));
+        let short = ["--owed-grace", "20000", "--limit", "hold_max_ms=20000"];
+        assert!(matches!(options(&short), Err(ServeError::Limits(_))));
         let both = ["--owed-grace", "20000", "--limit", "hold_max_ms=20001"];
         assert_eq!(options(&both).unwrap().settings.limits.owed_grace_ms, Some(20_000));
         assert_eq!(
@@ -355,8 +374,9 @@ mod tests {
             "Rejoin listens on http://127.0.0.1:80/mcp in front of: https://tools.example:8443/mcp"
         );
         assert!(!format!("{options:?}").contains("secret"));
-        let refusal = build(&options).err().unwrap().to_string();
-        assert!(refusal.contains("user name") && !refusal.contains("secret"), "{refusal}");
+        let refusal = told(&build(&options).err().unwrap());
+        assert!(refusal.starts_with("--upstream https://tools.example:8443/mcp: "), "{refusal}");
+        assert!(refusal.contains("--upstream-auth") && !refusal.contains("secret"), "{refusal}");
     }
 
     #[test]

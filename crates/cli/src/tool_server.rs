@@ -4,6 +4,7 @@
 //! wait, ask, echo. Plain threads: one reads, each call has its own, and a full pipe blocks them,
 //! so nothing is ever buffered without bound.
 
+mod arguments;
 mod call;
 mod catalog;
 mod charge;

@@ -36,15 +36,29 @@ fn every_start_error_tells_its_cause_once() -> TestResult {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (absent, bad) = (path("absent"), path("bad"));
     std::fs::write(&bad, "Bearer secret\n")?;
+    let piped = path("piped");
+    std::fs::write(&piped, format!("{}  -\n", "5e".repeat(32)))?;
     let url = "https://tools.example/mcp";
+    let no_file = format!("file:{absent}");
     let cases = [
         (vec!["--subjects", &absent], "No such file"),
         (vec!["--subjects", &bad], "line 1 "),
+        (vec!["--subjects", &piped], "line 1 names no subject: write `<hash> <subject>`"),
         (vec!["--upstream", url, "--upstream-ca", &absent], "No such file"),
-        (vec!["--upstream", url, "--upstream-header", "host"], "cannot be forwarded"),
+        (vec!["--upstream", url, "--upstream-ca", &absent], "--upstream-ca: the CA file `/"),
+        (vec!["--upstream", url, "--upstream-ca", &bad], "-----BEGIN CERTIFICATE-----"),
+        (vec!["--upstream", url, "--upstream-header", "host"], "--upstream-header: the header"),
+        (vec!["--upstream", "banana?k=secret"], "--upstream banana: it is not a URL"),
+        (vec!["--upstream", "http://me:secret@h/x"], "--upstream http://h/x: the URL holds a user"),
+        (vec!["--upstream", "http:/me:secret@h/x"], "--upstream a URL that cannot be read: it"),
+        (vec!["--upstream", "http://h/x#secret"], "--upstream http://h/x: the URL has a fragment"),
+        (vec!["--upstream", url, "--upstream-auth", "env:NO_SUCH"], "variable `NO_SUCH` is not"),
+        (vec!["--upstream", url, "--upstream-auth", &no_file], "--upstream-auth: the file `/"),
+        (vec!["--upstream", url, "--upstream-auth", &no_file], "No such file"),
         (vec!["--limit", "session_streams_max=1"], "must be at least 2"),
         (vec!["--limit", "retry_ms=8000"], "must be at least 4 x retry_ms"),
-        (vec!["--owed-grace", "20000"], "must be more than owed_grace_ms"),
+        (vec!["--owed-grace", "20000", "--limit", "hold_max_ms=9"], "--owed-grace 20000, --limit"),
+        (vec!["--owed-grace", "9000", "--limit", "owed_grace_ms=9000"], "leave one of them out"),
     ];
     for (arguments, cause) in cases {
         tells_once(&refusal(&arguments, &[])?, cause);
@@ -53,10 +67,65 @@ fn every_start_error_tells_its_cause_once() -> TestResult {
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?;
     let cause = TcpListener::bind(address).unwrap_err().to_string();
-    let log = ["--log", "error", "--admin", "127.0.0.1:0"];
-    let mut command = Command::new(REJOIN);
-    let output = command.args(["serve", "--listen", &address.to_string()]).args(log).output()?;
-    tells_once(&String::from_utf8(output.stderr)?, &cause);
+    for (option, other) in [("--listen", "--admin"), ("--admin", "--listen")] {
+        let places = [option, &address.to_string(), other, "127.0.0.1:0"];
+        let mut command = Command::new(REJOIN);
+        let output = command.arg("serve").args(places).args(["--log", "error"]).output()?;
+        let said = String::from_utf8(output.stderr)?;
+        tells_once(&said, &cause);
+        assert!(said.starts_with(&format!("rejoin serve: {option}: cannot listen on ")), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_command_without_two_dashes_is_told_where_they_belong() -> TestResult {
+    let hint = "put `--` before the command of an MCP server: -- npx";
+    let said = refusal(&["npx", "-y", "server"], &[])?;
+    assert!(said.contains(hint), "{said}");
+    let said = refusal(&["--nonsense"], &[])?;
+    assert!(!said.contains("put `--`"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn every_limit_is_listed_on_request() -> TestResult {
+    let output = Command::new(REJOIN).args(["serve", "--limit", "help"]).output()?;
+    assert!(output.status.success());
+    let listed = String::from_utf8(output.stdout)?;
+    let hold = listed.lines().find(|line| line.starts_with("hold_max_ms=10000 "));
+    assert!(hold.is_some_and(|line| line.contains(" milliseconds ")), "{listed}");
+    let said = refusal(&["--limit", "hold_max_ms=10s"], &[])?;
+    assert!(said.contains("whole number of milliseconds"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_started_is_named_at_the_start_with_what_to_do() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let text = folder.path().join("README.md");
+    std::fs::write(&text, "# Read me")?;
+    let text = text.display().to_string();
+    for (command, remedy) in
+        [("no-such-server", "installed and on PATH"), (&text[..], "make it executable")]
+    {
+        let mut gateway = Server::start(REJOIN, [&ANYWHERE[..], &["--", command]].concat())?;
+        gateway.address("listens", WAIT).await?;
+        let told = gateway.log_line(&format!("cannot start `{command}`: "), WAIT).await?;
+        assert!(told.contains("WARN") && told.contains(remedy), "{told}");
+    }
+    let mut gateway = Server::start(REJOIN, [&ANYWHERE[..], &["--", "sh"]].concat())?;
+    gateway.address("listens", WAIT).await?;
+    assert_eq!(gateway.log_count(&["WARN"]), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_that_follow_the_grace_are_told_at_the_start() -> TestResult {
+    let mut gateway = Server::start(REJOIN, [&ANYWHERE[..], &["--owed-grace", "20000"]].concat())?;
+    gateway.address("listens", WAIT).await?;
+    let told = gateway.log_line("hold_max_ms=22000 goes with owed_grace_ms=20000", WAIT).await?;
+    assert!(told.contains("INFO"), "{told}");
     Ok(())
 }
 

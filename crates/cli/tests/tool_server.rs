@@ -497,6 +497,15 @@ fn what_cannot_be_run_is_refused_and_not_counted() {
     assert_eq!(unknown["error"]["code"], -32602);
     let wrong = peer.called(2, "charge", &json!({ "amount": "five" }));
     assert_eq!(wrong["error"]["code"], -32602);
+    let told = wrong["error"]["message"].as_str().unwrap();
+    assert!(told.contains("charge: `amount` is \"five\": send it as integer"), "{told}");
+    peer.send(&json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/call" }));
+    let bare = peer.response(&json!(9));
+    let told = bare["error"]["message"].as_str().unwrap();
+    assert!(told.contains("has no `params`: send params such as {\"name\""), "{told}");
+    let nameless = peer.request(json!(10), "tools/call", &json!({}));
+    let told = nameless["error"]["message"].as_str().unwrap();
+    assert!(told.contains("missing field `name`") && told.contains("such as"), "{told}");
     let huge = peer.called(3, "charge", &json!({ "amount": 1, "events": 99_000_000 }));
     assert!(huge["error"]["message"].as_str().unwrap().contains("events"), "{huge}");
     let method = peer.request(json!(4), "resources/list", &json!({}));

@@ -3,6 +3,8 @@
 //! Times are milliseconds, sizes are bytes. [`Limits::check`] refuses a set that contradicts
 //! itself.
 
+#[macro_use]
+mod described;
 mod upstream;
 mod zero;
 
@@ -10,12 +12,13 @@ use serde::{Deserialize, Serialize};
 
 pub use upstream::UpstreamLimits;
 
+described! {
 /// All limits of a gateway (design section 9). [`Limits::default`] has the documented defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Detached time after which an owed stream is abandoned; `None` is `"never"` (strict).
+    /// Detached time after which an owed stream is abandoned; `never`: it is not (strict).
     pub owed_grace_ms: Option<u64>,
     /// Longest time a POST is held before it is refused.
     pub hold_max_ms: u64,
@@ -121,8 +124,8 @@ pub struct Limits {
     pub principal_log_bytes_max: u64,
     /// Log bytes in all.
     pub total_log_bytes_max: u64,
-    /// Room of the two quotas above that sessions are not told of: it is left for the rows and the
-    /// last events of all. At most an eighth of the smaller quota.
+    /// Room of `principal_log_bytes_max` and `total_log_bytes_max` that sessions are not told of:
+    /// it is left for the rows and the last events of all. At most an eighth of the smaller quota.
     pub quota_margin_bytes_max: u64,
     /// Log bytes kept in memory in all; the rest is spilled to a file.
     pub memory_log_bytes_max: u64,
@@ -154,6 +157,7 @@ pub struct Limits {
     pub child_term_grace_ms: u64,
     /// Time running calls have to finish after SIGTERM to the gateway.
     pub drain_ms: u64,
+}
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -285,7 +289,35 @@ pub enum LimitsError {
     },
 }
 
+impl LimitsError {
+    /// The limits that it is about, by the names of their fields.
+    pub fn names(&self) -> Vec<&'static str> {
+        match self {
+            Self::Zero { name } => vec![name],
+            Self::NoStreamForCalls { .. } => vec!["session_streams_max"],
+            Self::GraceTooShort { .. } => vec!["owed_grace_ms", "retry_ms"],
+            Self::HoldTooShort { .. } => vec!["owed_grace_ms", "hold_max_ms"],
+            Self::HardLimitTooLow { .. } => {
+                vec!["session_log_bytes_max", "session_log_hard_bytes_max"]
+            }
+        }
+    }
+}
+
 impl Limits {
+    /// What a limit is, in one sentence: the first of its documentation. The name is that of its
+    /// field, with `upstream.` before those of [`UpstreamLimits`]. `None`: there is no such limit.
+    pub fn description(name: &str) -> Option<&'static str> {
+        let (fields, name) = match name.strip_prefix("upstream.") {
+            Some(name) => (UpstreamLimits::DESCRIPTIONS, name),
+            None => (Self::DESCRIPTIONS, name),
+        };
+        let (_, text) = fields.iter().find(|(field, _)| *field == name)?;
+        let text = text.trim();
+        let first = text.split_once(". ").map_or(text, |(first, _)| first);
+        Some(first.strip_suffix('.').unwrap_or(first))
+    }
+
     /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
     /// (design section 9). Refuses a zero that would make the gateway useless.
     pub fn check(&self) -> Result<(), LimitsError> {

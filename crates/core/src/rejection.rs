@@ -25,7 +25,7 @@ pub enum Reason {
     ReplayInProgress,
     /// Nobody knows whether the earlier call took effect.
     OutcomeUnknown,
-    /// The server was restarted and lost its state; told once.
+    /// The server ended, or no longer knows the session: what it kept is lost; told once.
     StateLost,
     /// The call waited, and its connection was lost or it was cancelled.
     Withdrawn,
@@ -114,8 +114,9 @@ impl Reason {
                  before you repeat it."
             }
             Self::StateLost => {
-                "Not run. The server was restarted and lost what it kept in memory for this \
-                 session. Rebuild what the call depends on; then it is safe to send it again."
+                "Not run. The server ended, or no longer knows this session, and what it kept for \
+                 the session is lost. Rebuild what the call depends on; then it is safe to send it \
+                 again."
             }
             Self::Withdrawn => {
                 "Not run. The connection was lost, or the call was cancelled, while it waited. \
@@ -294,6 +295,15 @@ mod tests {
             retry_after_ms: 60_000,
             original_ended_ms: None,
         }
+    }
+
+    /// The next request opens the server again, and it may run while it refuses the session.
+    #[test]
+    fn lost_state_is_not_told_as_a_restart() {
+        let message = Reason::StateLost.message();
+        assert!(!message.contains("restart"), "{message}");
+        assert!(message.contains("ended, or no longer knows this session"), "{message}");
+        assert!(message.contains("safe to send it again"), "{message}");
     }
 
     /// Nobody knows at a refusal whether an answer is on its way, waits or has arrived unproved,

@@ -54,11 +54,17 @@ pub(crate) enum HeaderError {
     CannotAcceptStream,
     /// An `Mcp-Protocol-Version` that is unknown here (spec VER-4).
     #[error(
-        "this Mcp-Protocol-Version is not supported: send the one that initialize agreed on \
+        "Mcp-Protocol-Version {claimed:?} is not served: send the one that initialize agreed on \
          ({}, {} or {})",
         Revision::GUARDED[0], Revision::GUARDED[1], Revision::GUARDED[2]
     )]
-    UnsupportedRevision,
+    UnsupportedRevision {
+        /// The begin of what the header says.
+        claimed: String,
+    },
+    /// More than one `Mcp-Protocol-Version`.
+    #[error("the request has more than one Mcp-Protocol-Version: send one")]
+    ManyRevisions,
     /// More than one session id, or one that is not visible ASCII (spec SES-3).
     #[error("the request needs one Mcp-Session-Id of visible ASCII characters")]
     BadSessionId,
@@ -118,10 +124,17 @@ pub(crate) fn revision(headers: &HeaderMap) -> Result<Option<Revision>, HeaderEr
         (None, _) => Ok(None),
         (Some(value), None) => match text(value) {
             Some(date) => Ok(Some(Revision::new(date.trim()))),
-            None => Err(HeaderError::UnsupportedRevision),
+            None => Err(unsupported(&String::from_utf8_lossy(value.as_bytes()))),
         },
-        _ => Err(HeaderError::UnsupportedRevision),
+        _ => Err(HeaderError::ManyRevisions),
     }
+}
+
+/// Characters of an unsupported revision that are shown: those that there are have ten.
+const CLAIM_SHOWN_MAX: usize = 32;
+
+fn unsupported(claimed: &str) -> HeaderError {
+    HeaderError::UnsupportedRevision { claimed: claimed.chars().take(CLAIM_SHOWN_MAX).collect() }
 }
 
 /// Checks the revision of a request in a session that agreed on `agreed`.
@@ -130,7 +143,7 @@ pub(crate) fn check_revision(headers: &HeaderMap, agreed: &Revision) -> Result<(
         None => Ok(()),
         Some(claimed) if claimed == *agreed => Ok(()),
         Some(claimed) if Revision::GUARDED.contains(&claimed.as_str()) => Ok(()),
-        Some(_) => Err(HeaderError::UnsupportedRevision),
+        Some(claimed) => Err(unsupported(claimed.as_str())),
     }
 }
 

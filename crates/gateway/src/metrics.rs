@@ -113,7 +113,7 @@ impl Metrics {
             connections: add(r, "connections", "HTTP connections of clients"),
             log_bytes: add(r, "log_bytes", "Bytes of the log, by where they are"),
             tokens: add(r, "tokens", "Dedup tokens known, tombstones included"),
-            upstream_restarts: add(r, "upstream_restarts", "Servers that were started again"),
+            upstream_restarts: add(r, "upstream_restarts", "Times a server was opened again"),
             passed_exchanges: add(r, "passed_exchanges", "Passed exchanges, by how they ended"),
             passed_exchanges_running: add(
                 r,

@@ -168,6 +168,10 @@ impl Gateway {
         if passthrough::is_stateless(&parts.headers, &incoming) {
             return Err(PostError::Stateless);
         }
+        // Before anything of a session: who sends it has none yet.
+        if holds_initialize(&incoming) {
+            return Err(PostError::InitializeInBatch);
+        }
         let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
         headers::check_revision(&parts.headers, &entry.agreed)?;
         let post = self.prepare(parts, &entry, incoming, body).await?;
@@ -276,10 +280,6 @@ impl Gateway {
         if messages.len() > messages_max {
             return Err(PostError::BatchTooLarge { messages: messages.len(), messages_max });
         }
-        let is_initialize = |message: &Message| message.method() == Some(INITIALIZE);
-        if messages.iter().any(is_initialize) {
-            return Err(PostError::InitializeInBatch);
-        }
         Ok(())
     }
 
@@ -323,6 +323,15 @@ fn holder(entry: &Entry) -> Holder {
 }
 
 /// The message, if it is a single one of this method.
+fn holds_initialize(incoming: &Incoming) -> bool {
+    match incoming {
+        Incoming::One(_) => false,
+        Incoming::Batch(messages) => {
+            messages.iter().any(|message| message.method() == Some(INITIALIZE))
+        }
+    }
+}
+
 fn alone<'a>(incoming: &'a Incoming, method: &str) -> Option<&'a Message> {
     match incoming {
         Incoming::One(message) => Some(message).filter(|message| message.method() == Some(method)),

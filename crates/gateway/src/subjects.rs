@@ -27,23 +27,35 @@ pub struct Subjects {
 pub enum SubjectsError {
     /// The first word is not 64 hexadecimal digits.
     #[error(
-        "line {line} does not begin with a SHA-256 in 64 hexadecimal digits: write the output of \
-         printf %s \"Bearer TOKEN\" | sha256sum"
+        "line {line} does not begin with a SHA-256 in 64 hexadecimal digits: write `<hash> \
+         <subject>`, the hash as printf %s \"Bearer TOKEN\" | sha256sum prints it"
     )]
     NoHash {
         /// The line, from 1.
         line: usize,
     },
-    /// No second word.
-    #[error("line {line} names no subject: write one word after the hash")]
+    /// No second word, or what `sha256sum` prints in its place.
+    #[error(
+        "line {line} names no subject: write `<hash> <subject>`, one word of yours in place of \
+         the `-` or `*FILE` that sha256sum prints"
+    )]
     NoSubject {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The second word holds what nobody sees or types.
+    #[error(
+        "line {line} has a control character in its subject: write `<hash> <subject>`, the \
+         subject in visible characters"
+    )]
+    Invisible {
         /// The line, from 1.
         line: usize,
     },
     /// A third word that begins no comment.
     #[error(
-        "line {line} has more than a hash and a subject: a subject is one word, and a comment \
-         begins with #"
+        "line {line} has more than a hash and a subject: write `<hash> <subject>`, the subject as \
+         one word, and a comment after a #"
     )]
     TooMuch {
         /// The line, from 1.
@@ -63,7 +75,8 @@ pub enum SubjectsError {
 
 impl Subjects {
     /// Reads a map: a line for each credential, the SHA-256 of its whole `Authorization` value in
-    /// hexadecimal, then its subject. What follows a `#` at the begin of a word is a comment.
+    /// hexadecimal, then its subject: `<hash> <subject>`. What follows a `#` at the begin of a word
+    /// is a comment.
     ///
     /// # Errors
     ///
@@ -76,7 +89,13 @@ impl Subjects {
             let Some(hash) = words.next() else { continue };
             let credential = unhex(hash).ok_or(SubjectsError::NoHash { line })?;
             let credential = key_of_credentials(&[credential]);
-            let subject = words.next().ok_or(SubjectsError::NoSubject { line })?;
+            // `sha256sum` ends its line with `-` or, in binary mode, with `*` and a file's name: as
+            // a subject that would make one principal of strangers.
+            let subject = words.next().filter(|word| *word != "-" && !word.starts_with('*'));
+            let subject = subject.ok_or(SubjectsError::NoSubject { line })?;
+            if subject.contains(char::is_control) {
+                return Err(SubjectsError::Invisible { line });
+            }
             if words.next().is_some() {
                 return Err(SubjectsError::TooMuch { line });
             }
@@ -172,6 +191,13 @@ mod tests {
             (format!("+{short} alice"), SubjectsError::NoHash { line: 1 }),
             (format!("\n{A}"), SubjectsError::NoSubject { line: 2 }),
             (format!("{A} # alice"), SubjectsError::NoSubject { line: 1 }),
+            (format!("{A} alice\n{B}  -\n"), SubjectsError::NoSubject { line: 2 }),
+            (format!("{A}  - alice"), SubjectsError::NoSubject { line: 1 }),
+            (format!("{A} *-"), SubjectsError::NoSubject { line: 1 }),
+            (format!("{A} *token"), SubjectsError::NoSubject { line: 1 }),
+            (format!("{A} \u{a0}\u{3000} "), SubjectsError::NoSubject { line: 1 }),
+            (format!("{A} al\0ice"), SubjectsError::Invisible { line: 1 }),
+            (format!("{A} alice\u{7f}"), SubjectsError::Invisible { line: 1 }),
             (format!("{A} alice smith"), SubjectsError::TooMuch { line: 1 }),
             (format!("{A} a\n{B} b\n{A} b"), SubjectsError::Twice { line: 3, first: 1 }),
         ] {
@@ -179,6 +205,8 @@ mod tests {
             assert_eq!(error, expected, "{text}");
             let shown = error.to_string();
             assert!(!shown.contains("secret") && !shown.contains(short), "{shown}");
+            let is_form = !matches!(error, SubjectsError::Twice { .. });
+            assert_eq!(shown.contains("`<hash> <subject>`"), is_form, "{shown}");
         }
     }
 

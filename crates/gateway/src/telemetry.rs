@@ -76,7 +76,7 @@ impl NoteSink for Telemetry {
                 if *what == "reopened" {
                     self.metrics.upstream_restarts.inc();
                 }
-                tracing::info!(%session, what, "the session's server moved");
+                tracing::info!(%session, what, "{}", moved(what));
             }
             other => tracing::debug!(%session, ?other, "noted"),
         }
@@ -134,6 +134,18 @@ impl Telemetry {
     }
 }
 
+/// What became of a session's server. Its end is told when it is known, a new beginning only once
+/// something is sent there again.
+fn moved(what: &str) -> &'static str {
+    match what {
+        "closed" => "the session's server ended, or no longer knows it",
+        "idle" => "the server of an idle session is ended",
+        "reopening" => "the session is opened at its server again",
+        "reopened" => "the session is open at its server again; what was kept there is lost",
+        _ => "the session's server moved",
+    }
+}
+
 /// The states in which an answer may be missing at its client.
 fn is_loss(state: StreamState) -> bool {
     matches!(state, StreamState::Owed | StreamState::Abandoned | StreamState::Doubtful)
@@ -150,6 +162,15 @@ mod tests {
             telemetry.note(&SessionTag::new(&[0; 32]), note);
         }
         metrics
+    }
+
+    #[test]
+    fn a_server_is_told_as_open_again_only_once_it_is() {
+        let told: Vec<_> = ["closed", "idle", "reopening", "reopened"].map(moved).into();
+        let again: Vec<_> = told.iter().map(|text| text.contains("again")).collect();
+        assert_eq!(again, [false, false, true, true]);
+        assert!(told[0].contains("ended, or no longer knows"), "{told:?}");
+        assert!(told.iter().all(|text| *text != moved("")), "{told:?}");
     }
 
     #[test]

@@ -266,7 +266,7 @@ pub enum CloseReason {
 #[non_exhaustive]
 pub enum OpenError {
     /// The command could not be started.
-    #[error("could not start `{command}`: {source}; check that it is installed and on PATH")]
+    #[error("cannot start `{command}`: {source}; {}", stdio::remedy(source))]
     Spawn {
         /// The configured command.
         command: String,

@@ -115,6 +115,26 @@ async fn a_missing_command_is_named_with_a_remedy() {
 }
 
 #[tokio::test]
+async fn a_command_that_may_not_run_is_found_out_before_it_is_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("README.md");
+    std::fs::write(&path, "# Read me").unwrap();
+    let upstream = |command: &str| StdioUpstream::new(command, ["x"], Arc::new(limits()));
+    for (command, remedy) in [
+        (path.to_str().unwrap(), "Permission denied (os error 13); make it executable"),
+        (directory.path().to_str().unwrap(), "make it executable"),
+        ("/nowhere/no-such-server", "No such file or directory (os error 2); check its name"),
+        ("no-such-server", "on PATH"),
+    ] {
+        let found = upstream(command).find().unwrap_err().to_string();
+        assert!(found.contains(command) && found.contains(remedy), "{found}");
+        let opening: Arc<dyn Upstream> = Arc::new(upstream(command));
+        assert_eq!(open_error(&opening).await.to_string(), found);
+    }
+    assert!(upstream("sh").find().is_ok());
+}
+
+#[tokio::test]
 async fn a_server_that_exits_before_the_answer_is_reported_with_its_status() {
     let error = open_error(&upstream(&["quit"])).await;
     let status = CloseReason::Exited { code: 4 };

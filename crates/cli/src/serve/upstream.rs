@@ -9,7 +9,9 @@ use hyper::Uri;
 use hyper::header::HeaderName;
 use rejoin_core::limits::Limits;
 use rejoin_gateway::upstream::Upstream;
-use rejoin_gateway::upstream::http::{HttpOptions, HttpUpstream, HttpUpstreamError, UpstreamAuth};
+use rejoin_gateway::upstream::http::{
+    HttpOptions, HttpUpstream, HttpUpstreamError, UpstreamAuth, WireError,
+};
 use rejoin_gateway::upstream::stdio::StdioUpstream;
 
 use crate::args::ServeArgs;
@@ -57,8 +59,13 @@ pub(crate) enum UpstreamError {
         program: PathBuf,
     },
     /// The URL, or what belongs to it.
-    #[error(transparent)]
-    Url(#[from] HttpUpstreamError),
+    #[error("{option}")]
+    Url {
+        /// The option at fault, without secrets.
+        option: String,
+        /// Why, and what to do.
+        source: HttpUpstreamError,
+    },
 }
 
 impl UpstreamChoice {
@@ -89,15 +96,34 @@ impl UpstreamChoice {
             Self::Command(UpstreamCommand { program, arguments, .. }) => {
                 let not_text = || UpstreamError::ProgramNotText { program: program.clone() };
                 let command = program.to_str().ok_or_else(not_text)?;
-                Ok(Arc::new(StdioUpstream::new(command, arguments, limits)))
+                let upstream = StdioUpstream::new(command, arguments, limits);
+                if let Err(error) = upstream.find() {
+                    tracing::warn!(%error, "every initialize will fail until that is done");
+                }
+                Ok(Arc::new(upstream))
             }
             Self::Url(UpstreamUrl { url, auth, ca_file, forward_headers }) => {
                 let mut options = HttpOptions::new(limits);
                 options.auth = auth.clone();
                 options.ca_file.clone_from(ca_file);
                 options.forward_headers.clone_from(forward_headers);
-                Ok(Arc::new(HttpUpstream::new(url, options)?))
+                let upstream = HttpUpstream::new(url, options).map_err(|source| {
+                    UpstreamError::Url { option: self.option_of(&source), source }
+                })?;
+                Ok(Arc::new(upstream))
             }
+        }
+    }
+
+    /// The option that an error is about.
+    fn option_of(&self, error: &HttpUpstreamError) -> String {
+        match error {
+            HttpUpstreamError::ReservedHeader { .. } => "--upstream-header".to_owned(),
+            HttpUpstreamError::Credential(_) => "--upstream-auth".to_owned(),
+            HttpUpstreamError::Wire(WireError::CaFile { .. } | WireError::NoCaFile { .. }) => {
+                "--upstream-ca".to_owned()
+            }
+            _ => format!("--upstream {}", self.describe()),
         }
     }
 
@@ -152,7 +178,11 @@ impl UpstreamUrl {
             let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
             Some(format!("{}://{host}{port}{}", uri.scheme_str()?, uri.path()))
         });
-        shown.unwrap_or_else(|| "a URL that cannot be read".to_owned())
+        shown.unwrap_or_else(|| {
+            let readable = self.url.split(['?', '#']).next().unwrap_or_default();
+            let hides = self.url.contains('@');
+            if hides { "a URL that cannot be read".to_owned() } else { show_word(readable) }
+        })
     }
 }
 

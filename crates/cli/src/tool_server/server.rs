@@ -166,7 +166,8 @@ impl Server {
             #[serde(default)]
             capabilities: HashMap<String, Value>,
         }
-        let asked: Initialize = parse("initialize", params)?;
+        let form = r#"{"protocolVersion": "2025-11-25", "capabilities": {}}"#;
+        let asked: Initialize = parse("initialize", form, params)?;
         let mut client = lock(&self.client);
         client.elicitation = asked.capabilities.contains_key("elicitation");
         client.sampling = asked.capabilities.contains_key("sampling");
@@ -190,7 +191,7 @@ impl Server {
         struct SetLevel {
             level: String,
         }
-        let asked: SetLevel = parse("logging/setLevel", params)?;
+        let asked: SetLevel = parse("logging/setLevel", r#"{"level": "info"}"#, params)?;
         let level = LOG_LEVELS.iter().position(|level| *level == asked.level).ok_or_else(|| {
             let levels = LOG_LEVELS.join(", ");
             Failure::new(INVALID_PARAMS, format!("no level {:?}; there are {levels}", asked.level))
@@ -217,7 +218,8 @@ impl Server {
             #[serde(borrow, rename = "progressToken")]
             progress_token: Option<&'a RawValue>,
         }
-        let asked: CallParams<'_> = parse("tools/call", params)?;
+        let form = r#"{"name": "charge", "arguments": {"amount": 5}}"#;
+        let asked: CallParams<'_> = parse("tools/call", form, params)?;
         let arguments = match asked.arguments {
             Some(arguments) => arguments.to_owned(),
             None => empty_object(),
@@ -308,10 +310,17 @@ fn remove_own<K: Eq + Hash>(map: &Mutex<HashMap<K, Arc<Call>>>, key: &K, own: &A
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(method: &str, params: Option<&'a RawValue>) -> Result<T, Failure> {
-    let text = params.map_or("{}", RawValue::get);
-    serde_json::from_str(text)
-        .map_err(|error| Failure::new(INVALID_PARAMS, format!("{method}: {error}")))
+/// Reads the params of a method; `form` is an example of them.
+fn parse<'a, T: Deserialize<'a>>(
+    method: &str,
+    form: &str,
+    params: Option<&'a RawValue>,
+) -> Result<T, Failure> {
+    let refused = |problem: String| {
+        Failure::new(INVALID_PARAMS, format!("{method}: {problem}: send params such as {form}"))
+    };
+    let params = params.ok_or_else(|| refused("the request has no `params`".to_owned()))?;
+    serde_json::from_str(params.get()).map_err(|error| refused(error.to_string()))
 }
 
 fn empty_object() -> Box<RawValue> {

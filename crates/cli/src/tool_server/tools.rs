@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::arguments;
 use super::call::Call;
 use super::charge::Charge;
 use super::message::{self, Failure, INTERNAL_ERROR, INVALID_PARAMS};
@@ -112,7 +113,7 @@ impl Tool {
             "slow" => Self::parse_slow(arguments),
             "get" => Ok(Self::Get),
             "echo" if arguments.get().starts_with('{') => Ok(Self::Echo),
-            "echo" => Err(bad_arguments("echo", "the arguments must be an object")),
+            "echo" => Err(bad_arguments("echo", "`arguments` must be an object")),
             "ask" => parse_arguments("ask", arguments).map(|asked: Ask| Self::Ask(asked.question)),
             "sample" => {
                 parse_arguments("sample", arguments).map(|asked: Sample| Self::Sample(asked.prompt))
@@ -125,7 +126,11 @@ impl Tool {
                 let Notify { count } = parse_arguments("notify", arguments)?;
                 check_max("notify", "count", count, NOTIFICATIONS_MAX).map(Self::Notify)
             }
-            _ => Err(Failure::new(INVALID_PARAMS, format!("there is no tool named {name:?}"))),
+            _ => {
+                let text =
+                    format!("there is no tool named {name:?}: tools/list names those there are");
+                Err(Failure::new(INVALID_PARAMS, text))
+            }
         }
     }
 
@@ -264,7 +269,10 @@ pub(super) fn parse_arguments<'a, T: Deserialize<'a>>(
     tool: &str,
     arguments: &'a RawValue,
 ) -> Result<T, Failure> {
-    serde_json::from_str(arguments.get()).map_err(|error| bad_arguments(tool, &error.to_string()))
+    serde_json::from_str(arguments.get()).map_err(|error| {
+        let problem = arguments::problem(tool, arguments.get());
+        bad_arguments(tool, &problem.unwrap_or_else(|| error.to_string()))
+    })
 }
 
 pub(super) fn check_max(tool: &str, name: &str, value: u64, max: u64) -> Result<u64, Failure> {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+described! {
 /// What one session with an MCP server may take. All but the first are about servers over HTTP.
 /// Times are milliseconds, sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +44,7 @@ pub struct UpstreamLimits {
     pub delete_max_ms: u64,
     /// Bytes read of the body of a refusal.
     pub refusal_bytes_max: usize,
+}
 }
 
 impl Default for UpstreamLimits {

@@ -93,8 +93,16 @@ fn a_session_accepts_its_own_and_every_guarded_revision() {
         assert_eq!(check(date), Ok(()), "{date}");
     }
     for date in ["2026-07-28", "1.0", "", "2025-11-26"] {
-        assert_eq!(check(date), Err(HeaderError::UnsupportedRevision), "{date}");
+        let error = check(date).unwrap_err();
+        assert_eq!(error, HeaderError::UnsupportedRevision { claimed: date.into() });
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("Mcp-Protocol-Version {date:?} is not")), "{text}");
+        assert!(text.contains("2025-03-26, 2025-06-18 or 2025-11-25"), "{text}");
     }
+    let long = check(Box::leak("x".repeat(9_999).into_boxed_str())).unwrap_err().to_string();
+    assert!(long.len() < 200, "{long}");
+    let two = with(&[(MCP_PROTOCOL_VERSION, "2025-11-25"), (MCP_PROTOCOL_VERSION, "1.0")]);
+    assert_eq!(check_revision(&two, &agreed), Err(HeaderError::ManyRevisions));
     assert_eq!(check_revision(&HeaderMap::new(), &agreed), Ok(()));
 }
 

@@ -51,7 +51,8 @@ pub(super) fn of_header(error: &HeaderError) -> Failure {
             StatusCode::NOT_ACCEPTABLE
         }
         HeaderError::BadHost
-        | HeaderError::UnsupportedRevision
+        | HeaderError::UnsupportedRevision { .. }
+        | HeaderError::ManyRevisions
         | HeaderError::BadSessionId
         | HeaderError::NoSession
         | HeaderError::BadIdempotencyKey => return BAD_REQUEST,

@@ -15,7 +15,7 @@ use http::header::HeaderName;
 use rejoin_core::limits::Limits;
 
 use self::credential::Credential;
-pub use self::credential::UpstreamAuth;
+pub use self::credential::{CredentialError, UpstreamAuth};
 use self::wire::Wire;
 pub use self::wire::WireError;
 use super::{OpenError, Opened, Opening, Upstream};
@@ -66,17 +66,26 @@ impl HttpOptions {
 #[non_exhaustive]
 pub enum HttpUpstreamError {
     /// Not an absolute URL of the kinds there are.
-    #[error("the upstream's URL cannot be used: write http://HOST/PATH or https://HOST/PATH")]
+    #[error("it is not a URL of a server: write http://HOST/PATH or https://HOST/PATH")]
     BadUrl,
     /// A user name or password in the URL.
-    #[error("the upstream's URL holds a user name: set the upstream's Authorization instead")]
+    #[error(
+        "the URL holds a user name: take it out, and name the source of the whole Authorization \
+         value with --upstream-auth"
+    )]
     UserInUrl,
+    /// A fragment, which no server is ever sent (RFC 9110 section 7.1).
+    #[error("the URL has a fragment, which no server would see: take out the # and what follows")]
+    Fragment,
     /// A header that belongs to one connection or session, or is set by Rejoin.
     #[error("the header `{name}` cannot be forwarded: take it out of the list")]
     ReservedHeader {
         /// The header.
         name: HeaderName,
     },
+    /// Rejoin's own credential cannot be had.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
     /// TLS could not be set up.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -102,7 +111,7 @@ struct Origin {
 }
 
 impl HttpUpstream {
-    /// An upstream at `url`. Nothing is connected yet.
+    /// An upstream at `url`. Nothing is connected and no command is run yet.
     ///
     /// # Errors
     ///
@@ -111,6 +120,7 @@ impl HttpUpstream {
         let (uri, name) = target::parse(url)?;
         let HttpOptions { auth, ca_file, forward_headers, limits } = options;
         let forwarded = credential::forwarded(&auth, forward_headers)?;
+        auth.check()?;
         let secure = uri.scheme_str() == Some("https");
         let wire = Wire::new(secure, ca_file.as_deref(), &limits)?;
         let credential = Credential::new(auth);

@@ -16,6 +16,7 @@ use rejoin_core::limits::Limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+pub(super) use self::child::remedy;
 use self::child::{EndOnDrop, Supervisor};
 use self::input::Writer;
 use self::line::Lines;
@@ -64,6 +65,16 @@ impl StdioUpstream {
         let children = Arc::new(Semaphore::new(limits.children_max.min(Semaphore::MAX_PERMITS)));
         let queued_room = ByteRoom::new(&limits);
         Self { command, args, name, limits, children, queued_room }
+    }
+
+    /// Looks for the command without starting it: it may still be installed later.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Spawn`], as [`Upstream::open`] would now have it.
+    pub fn find(&self) -> Result<(), OpenError> {
+        child::find(&self.command)
+            .map_err(|source| OpenError::Spawn { command: self.command.clone(), source })
     }
 
     /// Messages in one queue. A channel cannot hold more than the runtime can count.

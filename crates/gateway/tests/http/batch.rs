@@ -68,6 +68,11 @@ async fn a_batch_that_is_refused_is_refused_for_each_request_and_none_runs() -> 
         assert_eq!(body[1]["error"]["code"], -32600);
     }
     assert_eq!(bench.ask(&older.post_request(&json!([]))).await?.status(), 400);
+    let first = older.post_request(&json!([request(1, "initialize")])).without("Mcp-Session-Id");
+    let answer = bench.ask(&first).await?;
+    assert_eq!(answer.status(), 400);
+    let told = answer.json().to_string();
+    assert!(told.contains("must not be part of a batch: send it alone"), "{told}");
     assert_eq!(bench.server.runs("echo"), 0);
     Ok(())
 }

@@ -249,6 +249,15 @@ async fn tls_trusts_the_authority_of_a_file_and_no_other() {
         }
     }
     trusting.ca_file = Some(path("key"));
-    let error = HttpUpstream::new(&url, trusting).unwrap_err();
+    let error = HttpUpstream::new(&url, trusting.clone()).unwrap_err();
     assert!(matches!(error, HttpUpstreamError::Wire(WireError::CaFile { .. })), "{error:?}");
+    trusting.ca_file = Some(path("absent"));
+    let error = HttpUpstream::new(&url, trusting.clone()).unwrap_err();
+    assert!(matches!(error, HttpUpstreamError::Wire(WireError::NoCaFile { .. })), "{error:?}");
+
+    let plain = Server::start(&[]);
+    trusting.ca_file = Some(path("ca"));
+    let error = open_error(&at(&plain.url.replace("http://", "https://"), trusting)).await;
+    let text = error.to_string();
+    assert!(text.contains("it does not speak TLS: is its URL http://?"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Whose credential the server sees, and which headers of the client are passed on.
 use std::io;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderName};
@@ -64,19 +64,124 @@ pub(super) fn select(names: &[HeaderName], headers: &HeaderMap) -> HeaderMap {
 
 /// Why a credential could not be had. No message holds any of it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CredentialError {
-    #[error("the variable `{name}` is not set; set it before Rejoin starts")]
-    NoVariable { name: String },
-    #[error("the file `{path}` cannot be read: {source}")]
-    File { path: String, source: io::Error },
-    #[error("the command cannot be run: {source}")]
-    Command { source: io::Error },
-    #[error("the command ended with {status}")]
-    Failed { status: std::process::ExitStatus },
-    #[error("the command did not end within {} s", COMMAND_MAX.as_secs())]
-    TooSlow,
-    #[error("it is empty or not one line of text")]
-    NotAHeader,
+#[non_exhaustive]
+pub enum CredentialError {
+    /// The environment has no such variable.
+    #[error("the variable `{name}` is not set: set it before Rejoin starts")]
+    NoVariable {
+        /// Its name.
+        name: String,
+    },
+    /// The file is not there, or not for this process.
+    #[error("the file `{path}` cannot be read: {source}; check its path and permissions")]
+    File {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no shell.
+    #[error("sh, which runs the command `{word}`, cannot be started: {source}; install it")]
+    NoShell {
+        /// The command's first word.
+        word: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The command failed.
+    #[error(
+        "the command `{word}` ended with {status}: run the whole of it by hand with sh -c, and \
+         see what it says on standard error"
+    )]
+    Failed {
+        /// The command's first word.
+        word: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// The command takes too long.
+    #[error(
+        "the command `{word}` did not end within {} s: it must print the credential without \
+         asking for anything",
+        COMMAND_MAX.as_secs()
+    )]
+    TooSlow {
+        /// The command's first word.
+        word: String,
+    },
+    /// What was found cannot be the value of a header.
+    #[error(
+        "{origin} holds nothing, or not one line of text: it must give the whole Authorization \
+         value, such as Bearer TOKEN"
+    )]
+    NotAHeader {
+        /// Where it came from.
+        origin: String,
+    },
+}
+
+impl UpstreamAuth {
+    /// Looks for a credential that must be there from the start. Commands are not run, and what is
+    /// no regular file is not read: both may give what they have only once.
+    ///
+    /// # Errors
+    ///
+    /// See [`CredentialError`].
+    pub(super) fn check(&self) -> Result<(), CredentialError> {
+        let text = match self {
+            Self::Variable(name) => variable(name)?,
+            Self::File(path) => {
+                let found = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+                if !found.is_file() {
+                    return Ok(());
+                }
+                read(path)?
+            }
+            Self::Forward | Self::None | Self::Value(_) | Self::Command(_) => return Ok(()),
+        };
+        self.header(&text).map(drop)
+    }
+
+    /// The value for `Authorization` in what the source holds.
+    fn header(&self, text: &str) -> Result<HeaderValue, CredentialError> {
+        let text = text.trim();
+        match HeaderValue::from_str(text) {
+            Ok(value) if !text.is_empty() => Ok(value),
+            _ => Err(self.not_a_header()),
+        }
+    }
+
+    fn not_a_header(&self) -> CredentialError {
+        let origin = match self {
+            Self::Variable(name) => format!("the variable `{name}`"),
+            Self::File(path) => format!("the file `{}`", path.display()),
+            Self::Command(line) => format!("what the command `{}` prints", first_word(line)),
+            Self::Forward | Self::None | Self::Value(_) => "the credential".to_owned(),
+        };
+        CredentialError::NotAHeader { origin }
+    }
+}
+
+fn variable(name: &str) -> Result<String, CredentialError> {
+    // A value that is no text is told apart from none: it is there.
+    let value = std::env::var_os(name);
+    let value = value.ok_or_else(|| CredentialError::NoVariable { name: name.to_owned() })?;
+    Ok(value.to_string_lossy().into_owned())
+}
+
+fn read(path: &Path) -> Result<String, CredentialError> {
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
+}
+
+fn unreadable(path: &Path, source: io::Error) -> CredentialError {
+    CredentialError::File { path: path.display().to_string(), source }
+}
+
+/// The program of a shell's command line: of the rest, any word can be a secret, and so can a
+/// variable that is set before it.
+fn first_word(line: &str) -> String {
+    let word = line.split_whitespace().find(|word| !word.contains('='));
+    word.unwrap_or("sh").to_owned()
 }
 
 /// The credential of an upstream, fetched once and again when it is refused.
@@ -114,39 +219,39 @@ impl Credential {
         let text = match &self.auth {
             UpstreamAuth::Forward | UpstreamAuth::None => String::new(),
             UpstreamAuth::Value(value) => return Ok(value.clone()),
-            UpstreamAuth::Variable(name) => std::env::var(name)
-                .map_err(|_| CredentialError::NoVariable { name: name.clone() })?,
+            UpstreamAuth::Variable(name) => variable(name)?,
             UpstreamAuth::File(path) => {
                 let file = path.clone();
-                let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(file));
-                let read = read.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-                let path = path.display().to_string();
-                read.map_err(|source| CredentialError::File { path, source })?
+                let reading = tokio::task::spawn_blocking(move || read(&file)).await;
+                reading.unwrap_or_else(|error| Err(unreadable(path, io::Error::other(error))))?
             }
-            UpstreamAuth::Command(line) => run(line).await?,
+            UpstreamAuth::Command(line) => {
+                let printed = run(line).await?;
+                String::from_utf8(printed).map_err(|_| self.auth.not_a_header())?
+            }
         };
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(CredentialError::NotAHeader);
-        }
-        HeaderValue::from_str(text).map_err(|_| CredentialError::NotAHeader)
+        self.auth.header(&text)
     }
 }
 
-async fn run(line: &str) -> Result<String, CredentialError> {
+async fn run(line: &str) -> Result<Vec<u8>, CredentialError> {
+    let word = || first_word(line);
     let mut command = Command::new("sh");
     command.args(["-c", line]).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     let output = timeout(COMMAND_MAX, command.output()).await;
-    let output = output.map_err(|_| CredentialError::TooSlow)?;
-    let output = output.map_err(|source| CredentialError::Command { source })?;
+    let output = output.map_err(|_| CredentialError::TooSlow { word: word() })?;
+    let output = output.map_err(|source| CredentialError::NoShell { word: word(), source })?;
     if !output.status.success() {
-        return Err(CredentialError::Failed { status: output.status });
+        return Err(CredentialError::Failed { word: word(), status: output.status });
     }
-    String::from_utf8(output.stdout).map_err(|_| CredentialError::NotAHeader)
+    Ok(output.stdout)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     async fn value(auth: UpstreamAuth) -> Result<Option<HeaderValue>, CredentialError> {
@@ -171,15 +276,44 @@ mod tests {
         assert_eq!(printed.unwrap().unwrap(), "Bearer 3");
         assert!(value(UpstreamAuth::Forward).await.unwrap().is_none());
         let bad = [
-            UpstreamAuth::Variable("REJOIN_NO_SUCH_VARIABLE".into()),
-            UpstreamAuth::Command("exit 3".into()),
-            UpstreamAuth::Command("printf 'a\\nb'".into()),
-            UpstreamAuth::Command("true".into()),
-            UpstreamAuth::File(directory.path().join("none")),
+            (UpstreamAuth::Variable("REJOIN_NO_SUCH_VARIABLE".into()), "`REJOIN_NO_SUCH_VARIABLE`"),
+            (UpstreamAuth::Command("exit 3".into()), "`exit` ended with exit status: 3: run"),
+            (UpstreamAuth::Command("A=secret exit 3 secret".into()), "`exit` ended with"),
+            (UpstreamAuth::Command("printf 'secret\\nb'".into()), "`printf` prints holds nothing"),
+            (UpstreamAuth::Command("true".into()), "`true` prints holds nothing"),
+            (UpstreamAuth::File(directory.path().join("none")), "check its path"),
         ];
-        for auth in bad {
-            assert!(value(auth.clone()).await.is_err(), "{auth:?}");
+        for (auth, expected) in bad {
+            let text = value(auth).await.unwrap_err().to_string();
+            assert!(text.contains(expected) && !text.contains("secret"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_must_be_there_from_the_start_is_looked_for_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| UpstreamAuth::File(directory.path().join(name));
+        std::fs::write(directory.path().join("token"), "Bearer one\n").unwrap();
+        std::fs::write(directory.path().join("empty"), "\n").unwrap();
+        assert!(file("token").check().is_ok());
+        for (bad, expected) in [
+            (file("none"), "none` cannot be read: No such file"),
+            (file("empty"), "empty` holds nothing"),
+            (UpstreamAuth::Variable("REJOIN_NO_SUCH_VARIABLE".into()), "is not set"),
+        ] {
+            let text = bad.check().unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+        // A pipe would wait for its writer, and have nothing left for the first request.
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"Bearer one").unwrap();
+        drop(writer);
+        let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert!(UpstreamAuth::File(pipe.into()).check().is_ok());
+        assert_eq!(io::read_to_string(&mut reader).unwrap(), "Bearer one");
+        let touch = directory.path().join("ran");
+        let command = UpstreamAuth::Command(format!("touch {}", touch.display()));
+        assert!(command.check().is_ok() && !touch.exists());
     }
 
     #[test]

@@ -7,6 +7,9 @@ use super::HttpUpstreamError;
 /// Reads the upstream's URL. Returns it with its name: origin and path, the same however the URL
 /// is spelled, and without the query, which can be a secret.
 pub(super) fn parse(url: &str) -> Result<(Uri, String), HttpUpstreamError> {
+    if url.contains('#') {
+        return Err(HttpUpstreamError::Fragment);
+    }
     let uri: Uri = url.parse().map_err(|_| HttpUpstreamError::BadUrl)?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
     let authority = uri.authority().filter(|authority| is_web && !authority.host().is_empty());
@@ -129,5 +132,7 @@ mod tests {
         }
         let error = parse("https://me:secret@host/").unwrap_err();
         assert!(matches!(error, HttpUpstreamError::UserInUrl));
+        assert!(error.to_string().contains("--upstream-auth"), "{error}");
+        assert!(matches!(parse("https://host/mcp#x"), Err(HttpUpstreamError::Fragment)));
     }
 }

@@ -1,5 +1,5 @@
 //! Connections and single exchanges: TLS, the pool, redirects.
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rejoin_core::limits::Limits;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::credential::CredentialError;
@@ -29,8 +29,19 @@ pub(super) const REDIRECTS_MAX: usize = 3;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The file of certificate authorities cannot be used.
-    #[error("the CA file `{path}` cannot be used: {what}; it must hold PEM certificates")]
+    /// The file of certificate authorities cannot be read.
+    #[error("the CA file `{path}` cannot be read: {source}; check its path and permissions")]
+    NoCaFile {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file of certificate authorities holds something else.
+    #[error(
+        "the CA file `{path}` holds no usable certificates: {what}; it must be PEM text, with \
+         -----BEGIN CERTIFICATE----- before each"
+    )]
     CaFile {
         /// The file.
         path: String,
@@ -160,11 +171,26 @@ impl Wire {
 fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
     let mut what = error.to_string();
     let mut source = error.source();
+    let mut speaks_tls = true;
     while let Some(error) = source {
         what = format!("{what}: {error}");
+        speaks_tls &= !is_no_tls(error);
         source = error.source();
     }
+    if !speaks_tls {
+        what = "it does not speak TLS: is its URL http://?".to_owned();
+    }
     Fault::Broken { what }
+}
+
+/// True if what came first on a connection was not the begin of TLS.
+fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
+    if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
+        return true;
+    }
+    // The source of an error of the system is that of what it holds, not this itself.
+    let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    held.is_some_and(|held| is_no_tls(held))
 }
 
 fn roots(secure: bool, ca_file: Option<&Path>) -> Result<RootCertStore, WireError> {
@@ -173,12 +199,17 @@ fn roots(secure: bool, ca_file: Option<&Path>) -> Result<RootCertStore, WireErro
         let failed = |what: String| WireError::CaFile { path: path.display().to_string(), what };
         let authorities = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let authorities: Vec<CertificateDer<'static>> =
-            authorities.map_err(|error| failed(error.to_string()))?;
+            authorities.map_err(|error| match error {
+                pem::Error::Io(source) => {
+                    WireError::NoCaFile { path: path.display().to_string(), source }
+                }
+                other => failed(other.to_string()),
+            })?;
         for authority in authorities {
             roots.add(authority).map_err(|error| failed(error.to_string()))?;
         }
         if roots.is_empty() {
-            return Err(failed(io::Error::from(io::ErrorKind::InvalidData).to_string()));
+            return Err(failed("there is none".to_owned()));
         }
     }
     if secure {

@@ -1,9 +1,11 @@
 //! A child process in a process group of its own: started, watched, ended, reaped.
 use std::ffi::OsString;
-use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
+use std::{env, io};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -58,6 +60,40 @@ pub(super) fn start(command: &str, args: &[OsString]) -> io::Result<(Process, Pi
         stderr: child.stderr.take().ok_or_else(missing)?,
     };
     Ok((Process { child, group }, pipes))
+}
+
+/// What to do if a command cannot be started.
+pub(in crate::upstream) fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check its name, and that it is installed and on PATH",
+        io::ErrorKind::PermissionDenied => {
+            "make it executable (chmod +x), or name the program that runs it"
+        }
+        _ => "check that it is a program for this machine",
+    }
+}
+
+/// Looks for a command as [`start`] will, without starting it. Nothing is known without a `PATH`.
+pub(super) fn find(command: &str) -> io::Result<()> {
+    if command.contains('/') {
+        return executable(Path::new(command));
+    }
+    let Some(folders) = env::var_os("PATH") else { return Ok(()) };
+    let mut missing = Err(io::Error::from(Errno::ENOENT));
+    for folder in env::split_paths(&folders) {
+        match executable(&folder.join(command)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => missing = Err(error),
+            Err(_) => {}
+        }
+    }
+    missing
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    let found = std::fs::metadata(path)?;
+    let runs = found.is_file() && found.permissions().mode() & 0o111 != 0;
+    if runs { Ok(()) } else { Err(Errno::EACCES.into()) }
 }
 
 /// A process group. What is left of it when this is dropped is killed.
