@@ -149,7 +149,8 @@ async fn a_deleted_session_is_gone_and_its_streams_end_cleanly() -> TestResult {
 #[tokio::test]
 async fn the_standalone_stream_carries_notifications_and_holds_nothing() -> TestResult {
     needs!(Notes);
-    let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
+    let bench =
+        Bench::start(&["--limit", "owed_grace_ms=never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let notify =
         |id: u64| rejoin_testkit::call::Call::new(id, "notify", json!({"count": 3, "key": id}));

@@ -87,7 +87,7 @@ async fn d2_a_replay_has_no_event_of_another_call() -> TestResult {
 async fn d3_in_fifty_of_fifty_trials_the_replay_is_there_before_a_newer_answer() -> TestResult {
     // A short settle time, so that the acknowledged replay and not the pause makes the order; and
     // no grace that a slow machine could use up.
-    let limits = ["--owed-grace", "never", "--limit", "gate_settle_ms=20"];
+    let limits = ["--limit", "owed_grace_ms=never", "--limit", "gate_settle_ms=20"];
     let bench = Bench::start(&limits).await?;
     let session = bench.session().await?;
     for trial in 1..=TRIALS {
@@ -153,7 +153,8 @@ async fn several_held_posts_all_run_once_when_the_debt_is_paid() -> TestResult {
 
 #[tokio::test]
 async fn a_hold_that_reaches_its_limit_is_refused_and_never_runs() -> TestResult {
-    let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
+    let bench =
+        Bench::start(&["--limit", "owed_grace_ms=never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let call = short_charge(10, 1);
     let cursor = end_unseen(&bench, &session, &call, 5).await?;
@@ -169,7 +170,8 @@ async fn a_hold_that_reaches_its_limit_is_refused_and_never_runs() -> TestResult
 
 #[tokio::test]
 async fn a_hold_behind_a_replay_that_nobody_reads_is_refused_as_such() -> TestResult {
-    let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
+    let bench =
+        Bench::start(&["--limit", "owed_grace_ms=never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let call = Kind::chosen().burst(10, 1);
     let cursor = end_unseen(&bench, &session, &call, 5).await?;

@@ -153,7 +153,8 @@ async fn g_the_final_cursor_is_answered_405_and_an_older_one_replays_again() -> 
 
 #[tokio::test]
 async fn g_a_drained_stream_holds_other_calls_no_more() -> TestResult {
-    let bench = Bench::start(&["--owed-grace", "never", "--limit", "hold_max_ms=1000"]).await?;
+    let bench =
+        Bench::start(&["--limit", "owed_grace_ms=never", "--limit", "hold_max_ms=1000"]).await?;
     let session = bench.session().await?;
     let call = charge_with(10, 1, 5, 10);
     let cursor = end_unseen(&bench, &session, &call, 2).await?;
