@@ -16,8 +16,11 @@ use rejoin_core::limits::Limits;
 
 use self::credential::Credential;
 pub use self::credential::{CredentialError, UpstreamAuth};
-use self::wire::Wire;
+pub(super) use self::credential::forwarded;
+pub(super) use self::departure::Departure;
 pub use self::wire::WireError;
+pub(super) use self::wire::{Fault, Transport};
+use self::wire::{HttpClient, Wire};
 use super::{OpenError, Opened, Opening, Upstream};
 use crate::passthrough::Passthrough;
 use crate::room::ByteRoom;
@@ -97,6 +100,15 @@ pub struct HttpUpstream {
     origin: Arc<Origin>,
 }
 
+/// Where a server is, and what it is told of its clients.
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) uri: Uri,
+    pub(super) auth: UpstreamAuth,
+    /// From [`forwarded`].
+    pub(super) forwarded: Vec<HeaderName>,
+}
+
 /// What all sessions of one upstream share.
 #[derive(Debug)]
 struct Origin {
@@ -119,14 +131,20 @@ impl HttpUpstream {
     pub fn new(url: &str, options: HttpOptions) -> Result<Self, HttpUpstreamError> {
         let (uri, name) = target::parse(url)?;
         let HttpOptions { auth, ca_file, forward_headers, limits } = options;
-        let forwarded = credential::forwarded(&auth, forward_headers)?;
+        let forwarded = forwarded(&auth, forward_headers)?;
         auth.check()?;
         let secure = uri.scheme_str() == Some("https");
-        let wire = Wire::new(secure, ca_file.as_deref(), &limits)?;
-        let credential = Credential::new(auth);
+        let client = HttpClient::new(secure, ca_file.as_deref(), &limits)?;
+        Ok(Self::over(client, Place { name, uri, auth, forwarded }, limits))
+    }
+
+    /// An upstream that is reached over `transport`.
+    pub(super) fn over(transport: impl Transport, place: Place, limits: Arc<Limits>) -> Self {
+        let Place { name, uri, auth, forwarded } = place;
+        let (wire, credential) = (Wire::new(transport), Credential::new(auth));
         let room = ByteRoom::new(&limits);
         let origin = Origin { name, uri, wire, credential, forwarded, limits, room };
-        Ok(Self { origin: Arc::new(origin) })
+        Self { origin: Arc::new(origin) }
     }
 }
 

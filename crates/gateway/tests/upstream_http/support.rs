@@ -51,13 +51,13 @@ impl Drop for Server {
 }
 
 /// An upstream with the server it leads to.
-struct Served {
-    upstream: HttpUpstream,
-    _server: Server,
+pub(crate) struct Served<U> {
+    pub(crate) upstream: U,
+    pub(crate) _server: Server,
 }
 
 #[async_trait]
-impl Upstream for Served {
+impl<U: Upstream> Upstream for Served<U> {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
         self.upstream.open(opening).await
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response, StatusCode};
-use hyper::body::Incoming as Body;
 use rejoin_core::message::{self, Incoming, Kind, Message};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -13,6 +12,7 @@ use super::calls::{Call, Phase};
 use super::check::{self, Refusal};
 use super::reply::{Form, collect, short};
 use super::session::Session;
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, Channel, CloseReason, LostReason, NotSentReason};
 
 /// JSON-RPC error code of an answer that is none, or that cannot be read.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use hyper::body::Incoming as Body;
 use tokio::time::sleep;
 
 use super::answer;
@@ -12,6 +11,7 @@ use super::calls::Call;
 use super::resume;
 use super::session::{Gate, Held, Session};
 use super::wire::Fault;
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{LostReason, NotSentReason};
 
 /// Runs a call until its end is told and its stream has been read.

@@ -35,7 +35,7 @@ pub enum UpstreamAuth {
 }
 
 /// The names of the client's headers that are passed on.
-pub(super) fn forwarded(
+pub(in crate::upstream) fn forwarded(
     auth: &UpstreamAuth,
     mut names: Vec<HeaderName>,
 ) -> Result<Vec<HeaderName>, HttpUpstreamError> {

@@ -27,7 +27,7 @@ impl Place {
 /// writes that to the connection, so whoever revokes a request before its body was asked for knows
 /// that the request can never arrive whole.
 #[derive(Debug)]
-pub(super) struct Departure(watch::Sender<Place>);
+pub(in crate::upstream) struct Departure(watch::Sender<Place>);
 
 impl Departure {
     pub(super) fn new() -> Arc<Self> {
@@ -73,8 +73,8 @@ impl Departure {
         let _ = self.0.subscribe().wait_for(|place| *place != Place::Here).await;
     }
 
-    /// `false`: it was revoked and must not leave.
-    fn leave(&self) -> bool {
+    /// It is about to leave. `false`: it was revoked and must not.
+    pub(in crate::upstream) fn leave(&self) -> bool {
         self.0.send_if_modified(|place| {
             let here = *place == Place::Here;
             if here {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Incoming as Body;
 use rejoin_core::message::{self, Incoming, Kind};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -13,6 +12,7 @@ use super::calls::{Call, Phase};
 use super::notes::{self, Note};
 use super::session::{Gate, Held, Session};
 use super::{call, check, standalone};
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, CloseReason, Command, Event, NotSentReason};
 
 /// Time a call gets to reach a server that does not begin to answer it, before its cancel is sent

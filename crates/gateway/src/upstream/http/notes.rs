@@ -1,7 +1,6 @@
 //! Messages that have no answer of their own: notifications, in order, and responses.
 use std::sync::Arc;
 
-use hyper::body::Incoming as Body;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -11,6 +10,7 @@ use super::departure::Departure;
 use super::pump::Pump;
 use super::reply::{Form, collect};
 use super::session::{Gate, Held, Posted, Session};
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, CloseReason};
 use http::Response;
 

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming as Body;
 use rejoin_core::message::{self, IdKey, Incoming, Kind, Message};
 use rejoin_core::sse::Decoder;
 use serde::Deserialize;
@@ -22,6 +21,7 @@ use super::reply::{Form, collect};
 use super::session::{Session, Terms, initialize_headers};
 use super::wire::Fault;
 use crate::headers::MCP_SESSION_ID;
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::outlet::events_max;
 use crate::upstream::{Channel, Event, OpenError, Opened, Opening};
 

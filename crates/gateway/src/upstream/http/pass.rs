@@ -5,10 +5,8 @@ use async_trait::async_trait;
 use http::header::{AUTHORIZATION, LOCATION};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 
-use super::departure::{Departure, RequestBody};
+use super::departure::Departure;
 use super::target::{Redirect, redirect};
 use super::wire::REDIRECTS_MAX;
 use super::{HttpUpstream, Origin};
@@ -41,7 +39,7 @@ impl Passthrough for HttpUpstream {
                     redirects_left -= 1;
                     uri = target;
                 }
-                _ => return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+                _ => return Ok(response),
             }
         }
     }
@@ -56,13 +54,13 @@ async fn send(
     outgoing: &Outgoing,
     uri: &Uri,
     departure: &Arc<Departure>,
-) -> Result<Response<Incoming>, ExchangeError> {
+) -> Result<Response<UpstreamBody>, ExchangeError> {
     let Outgoing { method, headers, body, .. } = outgoing;
-    let mut request = Request::new(RequestBody::new(body.clone(), Arc::clone(departure)));
+    let mut request = Request::new(body.clone());
     *request.method_mut() = method.clone();
     *request.uri_mut() = uri.clone();
     *request.headers_mut() = headers.clone();
-    origin.wire.send(request).await.map_err(|fault| {
+    origin.wire.send(request, departure).await.map_err(|fault| {
         let (upstream, what) = (origin.name.clone(), fault.to_string());
         // Without a body nothing tells whether the request left; for a GET it does not matter.
         let is_told = !body.is_empty() || *method == Method::GET;

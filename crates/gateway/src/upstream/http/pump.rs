@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderValue;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming as Body;
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::sse::{Decoder, Event};
 use tokio::time::sleep;
 
 use super::calls::{Call, Phase};
 use super::session::Session;
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::Channel;
 
 /// How a connection of a stream ended.

@@ -3,7 +3,8 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+
+use crate::passthrough::UpstreamBody;
 
 /// What a body holds, by its headers.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub(super) enum BodyError {
 }
 
 /// Reads a body of at most `bytes_max` bytes.
-pub(super) async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
+pub(super) async fn collect(mut body: UpstreamBody, bytes_max: usize) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| BodyError::Broken)?;

@@ -2,7 +2,6 @@
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use hyper::body::Incoming as Body;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{elsewhere, unusable};
@@ -11,6 +10,7 @@ use super::calls::{Call, Phase};
 use super::pump::{End, Pump};
 use super::reply::Form;
 use super::session::Session;
+use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::LostReason;
 
 /// First wait between two attempts.

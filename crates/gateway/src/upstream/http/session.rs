@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 
@@ -17,6 +16,7 @@ use super::credential::select;
 use super::departure::Departure;
 use super::wire::Fault;
 use crate::headers::{LAST_EVENT_ID, MCP_PROTOCOL_VERSION, MCP_SESSION_ID};
+use crate::passthrough::UpstreamBody;
 use crate::upstream::{BackPressure, CloseReason, Opening};
 
 /// Some servers insist on the order (spec POST-2 does not).
@@ -163,7 +163,7 @@ impl Session {
         &self,
         message: Bytes,
         departure: &Arc<Departure>,
-    ) -> Result<Response<Incoming>, Fault> {
+    ) -> Result<Response<UpstreamBody>, Fault> {
         let mut headers = self.headers(BOTH).await?;
         headers.insert(CONTENT_TYPE, JSON);
         self.exchange(Method::POST, headers, message, departure).await
@@ -188,7 +188,7 @@ impl Session {
     pub(super) async fn get(
         &self,
         cursor: Option<&HeaderValue>,
-    ) -> Result<Response<Incoming>, Fault> {
+    ) -> Result<Response<UpstreamBody>, Fault> {
         let mut headers = self.headers(STREAM).await?;
         if let Some(cursor) = cursor {
             headers.insert(LAST_EVENT_ID, cursor.clone());
@@ -222,7 +222,7 @@ impl Session {
         headers: HeaderMap,
         body: Bytes,
         departure: &Arc<Departure>,
-    ) -> Result<Response<Incoming>, Fault> {
+    ) -> Result<Response<UpstreamBody>, Fault> {
         let wire = &self.origin.wire;
         let (response, _) = wire.exchange(method, &self.uri, headers, body, departure).await?;
         if response.status() == StatusCode::UNAUTHORIZED {
@@ -245,7 +245,7 @@ impl Session {
 
 /// What became of a message that is answered at once.
 pub(super) enum Posted {
-    Answered(Response<Incoming>),
+    Answered(Response<UpstreamBody>),
     /// No byte left.
     NotSent(String),
     /// It may have left, and there is no answer.

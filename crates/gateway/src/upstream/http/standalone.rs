@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use hyper::body::Incoming as Body;
 use tokio::time::{Instant, sleep};
 
 use super::backoff::Backoff;
@@ -12,6 +11,7 @@ use super::pump::{End, Pump};
 use super::reply::Form;
 use super::session::{Gate, Session};
 use super::wire::Fault;
+use crate::passthrough::UpstreamBody as Body;
 
 /// Answers that are neither a stream nor a reason to wait, after which the server has none.
 const REFUSALS_MAX: u32 = 3;

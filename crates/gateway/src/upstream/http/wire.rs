@@ -1,67 +1,28 @@
-//! Connections and single exchanges: TLS, the pool, redirects.
-use std::error::Error;
-use std::io;
-use std::path::Path;
+//! Single exchanges with a server, whatever carries them, and redirects.
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rejoin_core::limits::Limits;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::{ClientConfig, RootCertStore};
 
 use super::credential::CredentialError;
-use super::departure::{Departure, RequestBody};
+use super::departure::Departure;
 use super::target::{Redirect, redirect};
+use crate::passthrough::UpstreamBody;
+
+mod client;
+
+pub(super) use client::HttpClient;
+pub use client::WireError;
 
 /// Redirects followed for one request.
 pub(super) const REDIRECTS_MAX: usize = 3;
 
-/// Why TLS could not be set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WireError {
-    /// The file of certificate authorities cannot be read.
-    #[error("the CA file `{path}` cannot be read: {source}; check its path and permissions")]
-    NoCaFile {
-        /// The file.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file of certificate authorities holds something else.
-    #[error(
-        "the CA file `{path}` holds no usable certificates: {what}; it must be PEM text, with \
-         -----BEGIN CERTIFICATE----- before each"
-    )]
-    CaFile {
-        /// The file.
-        path: String,
-        /// What was wrong.
-        what: String,
-    },
-    /// The system has no certificate authorities, and no file was given.
-    #[error("the system has no certificate authorities: install them, or name a CA file")]
-    NoAuthorities,
-    /// The TLS library refused its configuration.
-    #[error("TLS cannot be set up: {source}")]
-    Tls {
-        /// What it said.
-        source: rustls::Error,
-    },
-}
-
 /// Why an exchange has no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(in crate::upstream) enum Fault {
     /// No connection, or it broke. Whether the request left, its [`Departure`] tells.
     #[error("{what}")]
     Broken { what: String },
@@ -73,54 +34,43 @@ pub(super) enum Fault {
     Credential(#[from] CredentialError),
 }
 
-/// One HTTP client for all sessions of an upstream.
-#[derive(Debug)]
-pub(super) struct Wire {
-    client: Client<HttpsConnector<HttpConnector>, RequestBody>,
+/// What carries requests to a server: a network, or a call in this process.
+#[async_trait]
+pub(in crate::upstream) trait Transport: Send + Sync + 'static {
+    /// Sends one request, once, and waits for the head of its response, whatever that is and
+    /// however long it takes. Whoever drops the future, or the body, gives the exchange up.
+    ///
+    /// `departure` says at any moment whether the request may have left: the transport asks it for
+    /// leave before that, and sends nothing that was revoked. A request without a body may leave
+    /// unasked.
+    async fn send(
+        &self,
+        request: Request<Bytes>,
+        departure: &Arc<Departure>,
+    ) -> Result<Response<UpstreamBody>, Fault>;
+}
+
+/// The way to one server, for all sessions of an upstream.
+pub(super) struct Wire(Box<dyn Transport>);
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
 }
 
 impl Wire {
-    /// A client. `secure`: the URL is an `https` one, so that authorities are needed.
-    pub(super) fn new(
-        secure: bool,
-        ca_file: Option<&Path>,
-        limits: &Limits,
-    ) -> Result<Self, WireError> {
-        let roots = roots(secure, ca_file)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|source| WireError::Tls { source })?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(Duration::from_millis(limits.upstream.connect_max_ms)));
-        tcp.set_keepalive(Some(Duration::from_millis(limits.tcp_keepalive_time_ms)));
-        tcp.set_keepalive_interval(Some(Duration::from_millis(limits.tcp_keepalive_interval_ms)));
-        tcp.set_keepalive_retries(Some(limits.tcp_keepalive_probes));
-        tcp.set_tcp_user_timeout(Some(Duration::from_millis(limits.tcp_user_timeout_ms)));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            // A call must never be sent twice, not even where a library believes it safe.
-            .retry_canceled_requests(false)
-            .pool_idle_timeout(Duration::from_millis(limits.upstream.pool_idle_max_ms))
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(Self { client })
+    pub(super) fn new(transport: impl Transport) -> Self {
+        Self(Box::new(transport))
     }
 
     /// Sends one request and waits for the head of its response, whatever that is.
     pub(super) async fn send(
         &self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Fault> {
-        self.client.request(request).await.map_err(|error| broken(&error))
+        request: Request<Bytes>,
+        departure: &Arc<Departure>,
+    ) -> Result<Response<UpstreamBody>, Fault> {
+        self.0.send(request, departure).await
     }
 
     /// Sends one request and waits for the head of its response. Follows 307 and 308 to the same
@@ -132,14 +82,14 @@ impl Wire {
         headers: HeaderMap,
         body: Bytes,
         departure: &Arc<Departure>,
-    ) -> Result<(Response<Incoming>, Uri), Fault> {
+    ) -> Result<(Response<UpstreamBody>, Uri), Fault> {
         let mut uri = uri.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let mut request = Request::new(RequestBody::new(body.clone(), Arc::clone(departure)));
+            let mut request = Request::new(body.clone());
             *request.method_mut() = method.clone();
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
-            let response = self.send(request).await?;
+            let response = self.send(request, departure).await?;
             let status = response.status();
             if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok((response, uri));
@@ -166,61 +116,4 @@ impl Wire {
         let what = format!("redirects more than {REDIRECTS_MAX} times");
         Err(Fault::Redirected { status: StatusCode::LOOP_DETECTED, what })
     }
-}
-
-fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
-    let mut what = error.to_string();
-    let mut source = error.source();
-    let mut speaks_tls = true;
-    while let Some(error) = source {
-        what = format!("{what}: {error}");
-        speaks_tls &= !is_no_tls(error);
-        source = error.source();
-    }
-    if !speaks_tls {
-        what = "it does not speak TLS: is its URL http://?".to_owned();
-    }
-    Fault::Broken { what }
-}
-
-/// True if what came first on a connection was not the begin of TLS.
-fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
-    if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
-        return true;
-    }
-    // The source of an error of the system is that of what it holds, not this itself.
-    let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    held.is_some_and(|held| is_no_tls(held))
-}
-
-fn roots(secure: bool, ca_file: Option<&Path>) -> Result<RootCertStore, WireError> {
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = ca_file {
-        let failed = |what: String| WireError::CaFile { path: path.display().to_string(), what };
-        let authorities = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-        let authorities: Vec<CertificateDer<'static>> =
-            authorities.map_err(|error| match error {
-                pem::Error::Io(source) => {
-                    WireError::NoCaFile { path: path.display().to_string(), source }
-                }
-                other => failed(other.to_string()),
-            })?;
-        for authority in authorities {
-            roots.add(authority).map_err(|error| failed(error.to_string()))?;
-        }
-        if roots.is_empty() {
-            return Err(failed("there is none".to_owned()));
-        }
-    }
-    if secure {
-        let system = rustls_native_certs::load_native_certs();
-        for error in &system.errors {
-            tracing::warn!(%error, "some certificate authorities of the system cannot be read");
-        }
-        roots.add_parsable_certificates(system.certs);
-        if roots.is_empty() {
-            return Err(WireError::NoAuthorities);
-        }
-    }
-    Ok(roots)
 }
