@@ -82,6 +82,13 @@ struct Shared {
     /// Another one for each life of the ledger: what a client remembers of an older life is void.
     ledger_epoch: u64,
     stage: watch::Sender<Stage>,
+    /// Its place is the application's affair: every path is the endpoint.
+    is_mounted: bool,
+}
+
+/// The number of a new life of the ledger. 32 bits: exact in every client's numbers.
+pub(crate) fn new_ledger_epoch() -> Result<u64, getrandom::Error> {
+    getrandom::u32().map(Into::into)
 }
 
 impl Gateway {
@@ -94,9 +101,18 @@ impl Gateway {
         if !path.starts_with('/') || path.ends_with('/') {
             return Err(GatewayError::BadPath { path: path.clone() });
         }
+        let epoch = new_ledger_epoch().map_err(GatewayError::NoRandomness)?;
+        Ok(Self::assemble(config, epoch, false))
+    }
+
+    /// A gateway that an application has mounted somewhere: whatever path it is asked for, it is
+    /// the endpoint.
+    pub(crate) fn mounted(config: GatewayConfig, ledger_epoch: u64) -> Self {
+        Self::assemble(config, ledger_epoch, true)
+    }
+
+    fn assemble(config: GatewayConfig, ledger_epoch: u64, is_mounted: bool) -> Self {
         let metrics = Arc::new(Metrics::new());
-        // 32 bits: exact in every client's numbers.
-        let ledger_epoch = getrandom::u32().map_err(GatewayError::NoRandomness)?;
         let (stage, _) = watch::channel(Stage::Serving);
         let shared = Shared {
             allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
@@ -110,11 +126,12 @@ impl Gateway {
             metrics,
             connections: ConnectionIds::default(),
             clock: Clock::start(),
-            ledger_epoch: ledger_epoch.into(),
+            ledger_epoch,
             stage,
+            is_mounted,
             config,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Self { shared: Arc::new(shared) }
     }
 
     /// Replaces the operator's map of credentials to subjects, for requests from here on. A session
@@ -208,6 +225,10 @@ impl Gateway {
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
         &self.shared.config.settings
+    }
+
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.shared.is_mounted
     }
 
     pub(crate) fn path(&self) -> &str {

@@ -1,5 +1,7 @@
-//! The HTTP gateway of Rejoin.
+//! The HTTP gateway of Rejoin, and its library face: [`RejoinLayer`] keeps the conversations of an
+//! MCP service in this process whole, and [`serve`] is the listener that sees what arrives.
 mod admin;
+mod app;
 pub mod body;
 pub mod config;
 mod cors;
@@ -11,6 +13,7 @@ mod get;
 pub mod handle;
 mod headers;
 mod initialize;
+mod layer;
 pub mod listen;
 mod metrics;
 pub mod passthrough;
@@ -25,3 +28,6 @@ pub mod tap;
 mod telemetry;
 mod throttle;
 pub mod upstream;
+
+pub use app::{serve, serve_with};
+pub use layer::{LayerConfig, LayerError, RejoinLayer, RejoinService};

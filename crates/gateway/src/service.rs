@@ -44,7 +44,7 @@ impl Gateway {
 
     /// Where a request to this path goes; `None`: nowhere.
     fn target(&self, path: &str) -> Option<Target> {
-        if path.strip_suffix('/').unwrap_or(path) == self.path() {
+        if self.is_mounted() || path.strip_suffix('/').unwrap_or(path) == self.path() {
             return Some(Target::Endpoint);
         }
         self.passing().announced(path)

@@ -27,12 +27,18 @@ use crate::passthrough::{BoxError, Passthrough, UpstreamBody};
 /// What the service is told to be: it is nobody's business under which names the gateway is known.
 const LOCALHOST: &str = "localhost";
 
+/// In one process there is nobody to hold a credential of the gateway's own against.
+const AUTH: UpstreamAuth = UpstreamAuth::Forward;
+
 /// The body of a request to the service.
 pub type ServiceBody = Full<Bytes>;
 
 /// What is chosen about a service in this process.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
+    /// Its name, in logs, in messages to people, and in the scope of dedup tokens: two services
+    /// that share a store need two.
+    pub name: String,
     /// Headers of the client that the service sees, beside its `Authorization`.
     pub forward_headers: Vec<HeaderName>,
     /// The limits of the product.
@@ -40,9 +46,9 @@ pub struct ServiceOptions {
 }
 
 impl ServiceOptions {
-    /// The client's `Authorization` is forwarded, no other header.
+    /// A service named `service`. The client's `Authorization` is forwarded, no other header.
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { forward_headers: Vec::new(), limits }
+        Self { name: "service".to_owned(), forward_headers: Vec::new(), limits }
     }
 }
 
@@ -64,7 +70,37 @@ pub enum ServiceUpstreamError {
     },
 }
 
-/// A server in this process. Its name is its path.
+/// Where a service is asked, and what it is told of its clients: checked, and not yet bound to one.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    uri: Uri,
+    forwarded: Vec<HeaderName>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        path: &str,
+        forward_headers: Vec<HeaderName>,
+    ) -> Result<Self, ServiceUpstreamError> {
+        let bad = || ServiceUpstreamError::BadPath { path: path.to_owned() };
+        let parsed: PathAndQuery = path.parse().map_err(|_| bad())?;
+        if !path.starts_with('/') {
+            return Err(bad());
+        }
+        // With an origin, so that a redirect can stay on it.
+        let uri = Uri::builder().scheme("http").authority(LOCALHOST).path_and_query(parsed);
+        let uri = uri.build().map_err(|_| bad())?;
+        let forwarded = forwarded(&AUTH, forward_headers).map_err(|error| match error {
+            HttpUpstreamError::ReservedHeader { name } => {
+                ServiceUpstreamError::ReservedHeader { name }
+            }
+            _ => bad(),
+        })?;
+        Ok(Self { uri, forwarded })
+    }
+}
+
+/// A server in this process.
 #[derive(Debug)]
 pub struct ServiceUpstream {
     http: HttpUpstream,
@@ -91,25 +127,26 @@ impl ServiceUpstream {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let ServiceOptions { forward_headers, limits } = options;
-        let bad = || ServiceUpstreamError::BadPath { path: path.to_owned() };
-        let parsed: PathAndQuery = path.parse().map_err(|_| bad())?;
-        if !path.starts_with('/') {
-            return Err(bad());
-        }
-        let name = parsed.path().to_owned();
-        // With an origin, so that a redirect can stay on it.
-        let uri = Uri::builder().scheme("http").authority(LOCALHOST).path_and_query(parsed);
-        let uri = uri.build().map_err(|_| bad())?;
-        let auth = UpstreamAuth::Forward;
-        let forwarded = forwarded(&auth, forward_headers).map_err(|error| match error {
-            HttpUpstreamError::ReservedHeader { name } => {
-                ServiceUpstreamError::ReservedHeader { name }
-            }
-            _ => bad(),
-        })?;
-        let place = Place { name, uri, auth, forwarded };
-        Ok(Self { http: HttpUpstream::over(Calling(service), place, limits) })
+        let ServiceOptions { name, forward_headers, limits } = options;
+        Ok(Self::at(Endpoint::new(path, forward_headers)?, service, name, limits))
+    }
+
+    pub(crate) fn at<S, B>(
+        endpoint: Endpoint,
+        service: S,
+        name: String,
+        limits: Arc<Limits>,
+    ) -> Self
+    where
+        S: Service<Request<ServiceBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let Endpoint { uri, forwarded } = endpoint;
+        let place = Place { name, uri, auth: AUTH, forwarded };
+        Self { http: HttpUpstream::over(Calling(service), place, limits) }
     }
 }
 

@@ -188,7 +188,7 @@ async fn echo(session: &mut Session, id: u64) -> Value {
 #[tokio::test]
 async fn a_request_comes_as_a_listener_would_hand_it_over() {
     let upstream = upstream(&Scripted::default(), options());
-    assert_eq!(upstream.name(), "/tools");
+    assert_eq!(upstream.name(), "service");
     let mut session = Session::open(&upstream).await;
     let seen = echo(&mut session, 1).await;
     assert_eq!(seen["uri"], "/tools?x=1");
