@@ -259,8 +259,9 @@ impl Mounted {
                 tracing::info!(
                     presume_ms,
                     "no sockets are seen: an answer counts as delivered {presume_ms} ms after its \
-                     stream ended, and a lost one is run again when it is repeated later than that; \
-                     serve the application with rejoin_gateway::serve to see them"
+                     stream ended, and a call whose answer was lost may run again when it is \
+                     repeated without a token; serve the application with rejoin_gateway::serve to \
+                     see them"
                 );
             });
         }
