@@ -1,8 +1,8 @@
 //! An axum application with an MCP endpoint written by hand, whose conversations are kept whole.
 //!
 //! The endpoint knows neither streams nor sessions nor Rejoin: it answers each POST with JSON, when
-//! it is done. Behind the layer its answers are streams that can be resumed, and a call that is sent
-//! again does not run again. `cargo run --example axum`.
+//! it is done. Behind the layer its answers are streams that can be resumed, and a call that is
+//! sent again does not run again. `cargo run --example axum`.
 
 use std::error::Error;
 use std::io::Write as _;

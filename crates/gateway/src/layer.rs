@@ -11,7 +11,8 @@
 //! #             Error = std::convert::Infallible,
 //! #         > + Clone + Send + Sync + 'static,
 //! #     S::Future: Send,
-//! #     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible> + Send + 'static,
+//! #     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+//! #     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 //! # {
 //! let mcp = RejoinLayer::new()?.layer(service);
 //! let shutdown = mcp.drain_on(async { drop(tokio::signal::ctrl_c().await) });
@@ -117,6 +118,11 @@ pub enum LayerError {
 /// One gateway holds all sessions of its service, so the layer belongs around the whole service,
 /// and what comes of it is mounted. It is not `Clone` on purpose: axum's `Router::layer` would put
 /// one around each route and each method, and no two of them would know the same sessions.
+///
+/// ```compile_fail
+/// fn is_clone<T: Clone>() {}
+/// is_clone::<rejoin_gateway::RejoinLayer>();
+/// ```
 pub struct RejoinLayer {
     config: LayerConfig,
     store: Arc<dyn Store>,

@@ -3,7 +3,8 @@
 //! [`Upstream::open`] starts one upstream session. From then on the session driver and the adapter
 //! talk by two bounded channels, [`Command`]s one way and [`Event`]s the other. The adapter knows
 //! nothing of streams, cursors or the ledger; the driver nothing of pipes or HTTP. [`stdio`],
-//! [`http`] and [`service`] are the implementations; [`conformance`] is the suite that every one of them runs.
+//! [`http`] and [`service`] are the implementations; [`conformance`] is the suite that every one of
+//! them runs.
 //!
 //! # What an adapter promises (design sections 3 to 5)
 //!

@@ -1,8 +1,9 @@
 //! An rmcp server whose conversations are kept whole.
 //!
 //! `cargo run --example rmcp`, then call its tool `charge` with a client of your choice, break the
-//! connection, and see: the client resumes with `Last-Event-ID` and gets the rest, and a client that
-//! sends the call again instead is refused. `charges.rs` is the server; nothing in it knows Rejoin.
+//! connection, and see: the client resumes with `Last-Event-ID` and gets the rest, and a client
+//! that sends the call again instead is refused. `charges.rs` is the server; nothing in it knows
+//! Rejoin. Which of rmcp's settings matter, and why: docs/embedding.md.
 
 mod charges;
 
@@ -25,8 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(address).await?;
     announce(&listener)?;
 
-    // rmcp ends a session in which nothing moved for 5 minutes, even while a call runs in it. Rejoin
-    // ends idle sessions itself, and never under a running call.
+    // rmcp ends a session in which nothing moved for 5 minutes, even while a call runs in it.
+    // Rejoin ends idle sessions itself, and never under a running call.
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = None;
     let charges = Charges::default();

@@ -1,7 +1,7 @@
 //! MCP servers in this process: any service of HTTP requests, called and not connected to.
 //!
-//! Everything that an upstream at a URL does (`http`) is done here too, over calls of the service in
-//! place of connections. What only a network has is absent: TLS, a pool, time-outs of connecting.
+//! Everything that an upstream at a URL does (`http`) is done here too, over calls of the service
+//! in place of connections. What only a network has is absent: TLS, a pool, idle connections.
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! A service in this process as upstream: what it is given, and what becomes of calls that it fails.
+//! A service in this process as upstream: what it is given, and what becomes of calls it fails.
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
