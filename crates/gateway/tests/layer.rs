@@ -9,6 +9,8 @@ mod charges;
 mod examples;
 #[path = "layer/life.rs"]
 mod life;
+#[path = "layer/passed.rs"]
+mod passed;
 #[path = "layer/promise.rs"]
 mod promise;
 #[path = "layer/rmcp_settings.rs"]

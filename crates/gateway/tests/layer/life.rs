@@ -74,7 +74,7 @@ async fn a_request_of_http_2_is_let_in_by_its_target_wherever_it_is_mounted() ->
         "capabilities": {},
         "clientInfo": { "name": "test", "version": "1" },
     } });
-    for (host, status) in [("localhost", 200), ("evil.example", 403)] {
+    for (host, status) in [("localhost", 200), ("tools.example", 200), ("evil.example", 403)] {
         let request = Request::post(format!("http://{host}/any/where"))
             .version(Version::HTTP_2)
             .header(CONTENT_TYPE, "application/json")

@@ -181,7 +181,8 @@ pub(crate) fn layer() -> Result<RejoinLayer, Failure> {
     let mut settings = Settings::default();
     let limits = &mut settings.limits;
     (limits.owed_grace_ms, limits.retry_ms, limits.hold_max_ms) = (Some(3_000), 500, 4_500);
-    Ok(RejoinLayer::with(LayerConfig { settings, ..LayerConfig::default() })?)
+    let allowed_hosts = vec!["tools.example".to_owned()];
+    Ok(RejoinLayer::with(LayerConfig { settings, allowed_hosts, ..LayerConfig::default() })?)
 }
 
 /// A call with so many progress events, each after `pause_ms`.
