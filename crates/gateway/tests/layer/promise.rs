@@ -1,6 +1,7 @@
 //! Nothing owed is lost, nothing runs twice; and what of that needs a socket that can be seen.
 
-use rejoin_testkit::failure::TestResult;
+use rejoin_testkit::deadline::{WAIT, until};
+use rejoin_testkit::failure::{Failure, TestResult};
 
 use crate::support::{
     Bench, LISTENERS, Listener, answered, charge, is_record, refused, resume_complete, text,
@@ -39,6 +40,28 @@ async fn a_blind_retry_is_refused_and_runs_once() -> TestResult {
         }
         resume_complete(&session, &cursor, &call, 4).await?;
         assert_eq!(bench.charges.executed(), 1, "{listener:?}");
+    }
+    Ok(())
+}
+
+/// The final event and the end of the body leave in one write, through the router as without it:
+/// else a client that leaves as soon as it has its answer would look like one that lost it.
+#[tokio::test]
+async fn an_answer_that_was_read_is_presumed_delivered_however_soon_its_client_leaves() -> TestResult
+{
+    const CALLS: u64 = 20;
+    for listener in LISTENERS {
+        let bench = Bench::start(listener).await?;
+        let session = bench.session().await?;
+        for id in 0..CALLS {
+            session.answer(&charge(id, id, 1, 1)).await?;
+        }
+        until::<_, Failure>("all answers to be presumed", WAIT, async || {
+            let presumed = bench.log.count(&["a stream moved", "to=\"presumed\""]);
+            Ok((presumed as u64 == CALLS).then_some(()))
+        })
+        .await?;
+        assert_eq!(bench.log.count(&["to=\"doubtful\""]), 0, "{listener:?}");
     }
     Ok(())
 }
