@@ -47,8 +47,7 @@ async fn a_blind_retry_is_refused_and_runs_once() -> TestResult {
 /// The final event and the end of the body leave in one write, through the router as without it:
 /// else a client that leaves as soon as it has its answer would look like one that lost it.
 #[tokio::test]
-async fn an_answer_that_was_read_is_presumed_delivered_however_soon_its_client_leaves() -> TestResult
-{
+async fn an_answer_that_was_read_is_presumed_however_soon_its_client_leaves() -> TestResult {
     const CALLS: u64 = 20;
     for listener in LISTENERS {
         let bench = Bench::start(listener).await?;
