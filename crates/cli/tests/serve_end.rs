@@ -14,6 +14,8 @@ use rejoin_testkit::session::Session;
 use serde_json::json;
 
 const REJOIN: &str = env!("CARGO_BIN_EXE_rejoin");
+/// For `env`: Rejoin as it is outside of nohup, under which these tests may run.
+const HEARS_HANGUPS: [&str; 2] = ["--default-signal=HUP", REJOIN];
 const ANYWHERE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// True once a process has exited, reaped or not.
@@ -67,8 +69,8 @@ async fn status_of(mut gateway: Child) -> Result<ExitStatus, Failure> {
 
 #[tokio::test]
 async fn a_closed_terminal_ends_the_gateway_gracefully() -> TestResult {
-    let mut command = Command::new(REJOIN);
-    command.args(ANYWHERE);
+    let mut command = Command::new("env");
+    command.args(HEARS_HANGUPS).args(ANYWHERE);
     let gateway = start_and_close_the_log(command)?;
     signal("-HUP", gateway.id())?;
     assert_eq!(status_of(gateway).await?.code(), Some(0));
@@ -77,7 +79,7 @@ async fn a_closed_terminal_ends_the_gateway_gracefully() -> TestResult {
 
 #[tokio::test]
 async fn a_second_hangup_is_no_order_to_end_at_once() -> TestResult {
-    let mut gateway = Server::start(REJOIN, ANYWHERE)?;
+    let mut gateway = Server::start("env", [&HEARS_HANGUPS[..], &ANYWHERE].concat())?;
     let session = Session::open(gateway.address("listens", WAIT).await?).await?;
     let arguments = json!({"amount": 1, "events": 3, "interval_ms": 200});
     let mut running = session.call(&Call::new(1, "charge", arguments)).await?;
