@@ -15,8 +15,8 @@ use http::header::HeaderName;
 use rejoin_core::limits::Limits;
 
 use self::credential::Credential;
-pub use self::credential::{CredentialError, UpstreamAuth};
 pub(super) use self::credential::forwarded;
+pub use self::credential::{CredentialError, UpstreamAuth};
 pub(super) use self::departure::Departure;
 pub use self::wire::WireError;
 pub(super) use self::wire::{Fault, Transport};
