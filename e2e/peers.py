@@ -1,6 +1,6 @@
 """The stock peers: what they are, where they are installed, how they are started.
 
-Every version is pinned: package-lock.json for npm, requirements-*.txt for PyPI.
+Every version is pinned: the package-lock.json files for npm, requirements-*.txt for PyPI.
 
 `python3 e2e/peers.py NAME...` installs some of them and runs nothing.
 """
@@ -26,6 +26,9 @@ VENVS = {
     "fastmcp": "requirements-fastmcp.txt",
 }
 NPM = "npm"
+# The official conformance suites, with the Node they need. Nothing else needs them.
+CONFORMANCE = "conformance"
+FOLDERS = {NPM: HERE, CONFORMANCE: HERE / "conformance"}
 ALL = (NPM, *VENVS)
 
 
@@ -83,9 +86,10 @@ def install(names=ALL):
         raise PeersMissing(
             f"Python {PYTHON[0]}.{PYTHON[1]} or newer runs this; found {sys.version.split()[0]}"
         )
-    if NPM in names:
-        require_node()
-        install_npm()
+    for name, folder in FOLDERS.items():
+        if name in names:
+            require_node()
+            install_npm(folder)
     for name, requirements in VENVS.items():
         if name in names:
             install_venv(name, HERE / requirements)
@@ -104,11 +108,11 @@ def require_node():
         raise PeersMissing(f"Node {NODE_MAJOR} or newer is needed; found {version}")
 
 
-def install_npm():
-    """`npm ci`, unless the lock file is the one installed last."""
+def install_npm(folder):
+    """`npm ci` in a folder, unless its lock file is the one installed last."""
     run_once(
-        HERE / "node_modules" / ".installed", HERE / "package-lock.json",
-        [["npm", "ci", "--ignore-scripts"]],
+        folder / "node_modules" / ".installed", folder / "package-lock.json",
+        [["npm", "ci", "--ignore-scripts"]], folder,
     )
 
 
@@ -123,14 +127,14 @@ def install_venv(name, requirements):
     ])
 
 
-def run_once(stamp, lock, commands):
+def run_once(stamp, lock, commands, folder=HERE):
     """Runs the commands unless the stamp says they already ran for this lock file."""
     wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     for command in commands:
         done = subprocess.run(
-            command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_SECONDS
+            command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS
         )
         if done.returncode != 0:
             output = (done.stdout + done.stderr).strip()[-2000:]
@@ -141,7 +145,8 @@ def run_once(stamp, lock, commands):
 def main():
     """Installs the named peers; the exit status."""
     parser = argparse.ArgumentParser(description="Installs pinned peers.")
-    parser.add_argument("names", nargs="+", choices=ALL, metavar="NAME", help=", ".join(ALL))
+    parser.add_argument("names", nargs="+", choices=(*ALL, CONFORMANCE), metavar="NAME",
+                        help=", ".join((*ALL, CONFORMANCE)))
     try:
         install(parser.parse_args().names)
     except (PeersMissing, subprocess.SubprocessError, OSError) as missing:

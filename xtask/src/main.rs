@@ -22,7 +22,8 @@ usage: cargo xtask COMMAND
   tidy            import directions, purity of core, lengths, banned words,
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
-                  the wire matrix over HTTP, release build, end to end
+                  the wire matrix over HTTP, release build, end to end,
+                  the official conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -31,6 +32,12 @@ usage: cargo xtask COMMAND
   healthy [ARGS...]
                   release build, then e2e/healthy/healthy.py ARGS: stock clients,
                   10,000 calls each (--quick: 200), none refused, none held
+  conformance     release build, then the official conformance suites against a
+                  server of the Rust SDK: directly, through rejoin serve, and with
+                  RejoinLayer; no check may be worse with Rejoin than without
+  proxies [ARGS...]
+                  release build, then e2e/proxies/proxies.py: a real nginx in front
+                  of Rejoin and behind it (fetched by apt when it is not there)
   isolation [ARGS...]
                   release build, then e2e/proofs/isolation.py: what a second
                   principal is answered, and after how long, with another's ids
@@ -48,6 +55,8 @@ fn main() -> ExitCode {
         ["e2e"] => plan::e2e(&["--all"]),
         ["e2e", rest @ ..] => plan::e2e(rest),
         ["healthy", rest @ ..] => proofs::healthy(rest),
+        ["conformance", rest @ ..] => proofs::conformance(rest),
+        ["proxies", rest @ ..] => proofs::proxies(rest),
         [name @ ("isolation" | "soak"), rest @ ..] => proofs::prove(name, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -9,7 +9,7 @@ use crate::needs::Kind;
 use crate::required::{NODE, PYTHON};
 use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
-use crate::{matrix, metadata, tidy};
+use crate::{matrix, metadata, proofs, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the end-to-end log that are shown when it passed.
@@ -50,11 +50,12 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         // Over stdio the matrix was among the tests.
         matrix::steps(&mut runner, &[Kind::Fastmcp, Kind::Everything])?;
         build_and_e2e(&mut runner, &["--all"])?;
+        proofs::conformance_steps(&mut runner, &[])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!("release build, end to end (cargo xtask e2e)");
+        println!("release build, end to end (cargo xtask e2e), conformance");
     }
     Ok(())
 }
@@ -133,9 +134,9 @@ fn build_and_e2e(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
     })
 }
 
-/// The last line of `e2e/run.py`, as the note of its step: `63 passed, 0 failed`. There is none if
+/// The last line of a run, as the note of its step: `63 passed, 0 failed`. There is none if
 /// no row ran, as with `--install`.
-fn note_rows(log: &str) -> String {
+pub(crate) fn note_rows(log: &str) -> String {
     let is_count = |line: &&str| line.ends_with(" failed") && line.contains(" passed, ");
     log.lines().rev().find(is_count).unwrap_or_default().to_owned()
 }

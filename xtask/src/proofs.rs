@@ -1,11 +1,13 @@
-//! `cargo xtask healthy`, `isolation`, `soak`: proofs by a program that takes its time.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`: proofs by a program of its
+//! own.
 
 use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::metadata::{cargo, python, workspace_root};
 use crate::plan;
-use crate::runner::{Runner, print_lines, tail};
+use crate::required::{NODE, PYTHON};
+use crate::runner::{Runner, print_lines, read_log, tail};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the log that are shown when it passed: the table and what explains it.
@@ -14,12 +16,52 @@ const LINES_MAX: usize = 170;
 /// Builds the release binary and the Rust SDK's client, then runs `e2e/healthy/healthy.py ARGS`.
 pub(crate) fn healthy(args: &[&str]) -> Result<(), Failure> {
     let mut runner = built()?;
-    let mut client = cargo();
-    // Its folder decides where it is built: see its `.cargo/config.toml`.
-    client.current_dir(workspace_root().join("e2e/rmcp-client"));
-    client.args(["build", "--locked", "--release"]);
-    runner.command("client", client, 15 * MINUTE, |_| Ok(String::new()))?;
+    build_apart(&mut runner, "client", "e2e/rmcp-client", &["--release"])?;
     run(&mut runner, "healthy", "e2e/healthy/healthy.py", args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// Builds the release binary, then runs the official suites.
+pub(crate) fn conformance(args: &[&str]) -> Result<(), Failure> {
+    NODE.require()?;
+    PYTHON.require()?;
+    let mut runner = built()?;
+    conformance_steps(&mut runner, args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// Builds the Rust SDK's server, then runs the official suites against it; the release binary is
+/// there.
+pub(crate) fn conformance_steps(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
+    build_apart(runner, "conformance-server", "e2e/conformance-server", &[])?;
+    let program = python("e2e/conformance/conformance.py", args);
+    runner.command("conformance", program, 15 * MINUTE, |log| {
+        print_lines(&tail(log, LINES_MAX));
+        Ok(plan::note_rows(&read_log(log)?))
+    })
+}
+
+/// Builds a package that is no member of the workspace. Its folder decides where: see its
+/// `.cargo/config.toml`.
+fn build_apart(
+    runner: &mut Runner,
+    step: &str,
+    folder: &str,
+    args: &[&str],
+) -> Result<(), Failure> {
+    let mut build = cargo();
+    build.current_dir(workspace_root().join(folder));
+    build.args(["build", "--locked"]).args(args);
+    runner.command(step, build, 15 * MINUTE, |_| Ok(String::new()))
+}
+
+/// Builds the release binary, then runs `e2e/proxies/proxies.py ARGS`: nginx in front and behind.
+pub(crate) fn proxies(args: &[&str]) -> Result<(), Failure> {
+    PYTHON.require()?;
+    let mut runner = built()?;
+    run(&mut runner, "proxies", "e2e/proxies/proxies.py", args)?;
     runner.print_summary();
     Ok(())
 }
