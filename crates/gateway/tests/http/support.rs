@@ -24,7 +24,8 @@ use tokio::task::JoinHandle;
 #[path = "../support/serve.rs"]
 mod serving;
 
-use serving::{CONNECTIONS_END, serve, value};
+pub(crate) use serving::serve;
+use serving::{CONNECTIONS_END, value};
 
 /// Headers of the client that the server is told.
 static FORWARDED: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-tenant")];
