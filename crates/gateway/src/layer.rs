@@ -59,7 +59,8 @@ pub struct LayerConfig {
     pub store: Option<Arc<dyn Store>>,
     /// The path that the service is asked for, whatever path clients ask for.
     pub path: String,
-    /// The service's name, in logs, in messages to people, and in the scope of dedup tokens. A
+    /// The service's name, in logs, in messages to people, and in the scope of dedup tokens and
+    /// repeats: with a `store` of your own, name it, and no two services in that store alike. A
     /// service that the same layer is put around later has a number behind it.
     pub name: String,
     /// Headers of the client that the service sees, beside its `Authorization`. In a session, the
@@ -105,6 +106,12 @@ pub enum LayerError {
     /// The log in memory needs a file to spill to.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// A store that others may share, and no name to tell its services apart by.
+    #[error(
+        "a layer with a store of its own needs a name: set LayerConfig::name, to another one for \
+         each service in that store"
+    )]
+    Unnamed,
     /// The path of the service, or a header that it is to see.
     #[error(transparent)]
     Service(#[from] ServiceUpstreamError),
@@ -154,6 +161,9 @@ impl RejoinLayer {
     pub fn with(config: LayerConfig) -> Result<Self, LayerError> {
         let limits = &config.settings.limits;
         limits.check()?;
+        if config.store.is_some() && config.name == LayerConfig::default().name {
+            return Err(LayerError::Unnamed);
+        }
         let store = match &config.store {
             Some(store) => Arc::clone(store),
             None => Arc::new(MemoryStore::new(MemoryLimits::from(limits))?),

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -116,7 +117,9 @@ impl Service<Request<ServiceBody>> for Scripted {
                 "ping" => json!({}),
                 "panic" => panic!("as it was told"),
                 "fail" => return Err("as it was told".into()),
-                "break" => return Ok(stream()),
+                "break" => return Ok(stream(Breaking::default())),
+                "comment" => return Ok(stream(Commenting)),
+                "burst" => return Err(Box::new(Bursting)),
                 "hang" => {
                     let _guard = GivenUp(given_up);
                     pending().await
@@ -142,8 +145,11 @@ fn plain(status: StatusCode) -> Result<Response<ScriptedBody>, BoxError> {
     Ok(Response::builder().status(status).body(body)?)
 }
 
-fn stream() -> Response<ScriptedBody> {
-    let mut response = Response::new(Breaking::default().boxed_unsync());
+fn stream<B>(body: B) -> Response<ScriptedBody>
+where
+    B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
+{
+    let mut response = Response::new(body.boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, "text/event-stream".parse().expect("a value"));
     response
 }
@@ -168,6 +174,38 @@ impl Body for Breaking {
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(event.as_bytes())))))
     }
 }
+
+/// Comments without end, one each millisecond.
+struct Commenting;
+
+impl Body for Commenting {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let waker = context.waker().clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            waker.wake();
+        });
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b": still here\n\n")))))
+    }
+}
+
+/// An error that panics when it is told.
+#[derive(Debug)]
+struct Bursting;
+
+impl std::fmt::Display for Bursting {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("as it was told")
+    }
+}
+
+impl std::error::Error for Bursting {}
 
 fn upstream(service: &Scripted, options: ServiceOptions) -> Arc<dyn Upstream> {
     Arc::new(ServiceUpstream::new(service.clone(), "/tools?x=1", options).expect("a good path"))
@@ -207,7 +245,7 @@ async fn a_request_comes_as_a_listener_would_hand_it_over() {
 async fn a_call_that_fails_or_panics_was_sent_and_is_lost_and_the_session_goes_on() {
     let upstream = upstream(&Scripted::default(), options());
     let mut session = Session::open(&upstream).await;
-    for (id, method) in [(1, "panic"), (2, "fail")] {
+    for (id, method) in [(1, "panic"), (2, "fail"), (5, "burst")] {
         call(&mut session, id, method).await;
         let lost = Event::Lost { call: CallId(id), reason: LostReason::ConnectionLost };
         assert_eq!(event(&mut session).await, lost, "{method}");
@@ -238,6 +276,27 @@ async fn a_call_that_the_service_was_not_ready_for_was_not_sent() {
         reason.store(false, Ordering::SeqCst);
     }
     echo(&mut session, 3).await;
+    session.end().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_call_that_its_service_does_not_heed_is_given_up() {
+    let service = Scripted::default();
+    let mut options = options();
+    Arc::make_mut(&mut options.limits).upstream.cancelled_silence_max_ms = 50;
+    let upstream = upstream(&service, options);
+    let mut session = Session::open(&upstream).await;
+    let what = "the call was cancelled";
+    let reasons = [LostReason::Cancelled, LostReason::StreamEnded { what }];
+    for ((id, method), reason) in [(1, "hang"), (2, "comment")].into_iter().zip(reasons) {
+        call(&mut session, id, method).await;
+        assert_eq!(session.next().await, Some(Event::Sent { call: CallId(id) }));
+        let message = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled" });
+        let message = message.to_string().into();
+        assert!(session.command(Command::Cancel { call: CallId(id), message }).await);
+        assert_eq!(event(&mut session).await, Event::Lost { call: CallId(id), reason }, "{method}");
+    }
+    assert!(service.given_up.load(Ordering::SeqCst), "its handler was dropped");
     session.end().await;
 }
 

@@ -18,7 +18,7 @@ use crate::upstream::{CallId, Channel, CloseReason, LostReason, NotSentReason};
 /// JSON-RPC error code of an answer that is none, or that cannot be read.
 const UNUSABLE_CODE: i64 = -32_603;
 /// Time the body of a refusal gets.
-const REFUSAL_MAX: Duration = Duration::from_secs(5);
+pub(super) const REFUSAL_MAX: Duration = Duration::from_secs(5);
 
 /// Takes the response of a call. Returns its stream if it has one; else the call is settled.
 pub(super) async fn take(session: &Session, call: &Call, response: Response<Body>) -> Option<Body> {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
+use rejoin_core::limits::UpstreamLimits;
 use tokio::time::sleep;
 
 use super::answer;
-use super::calls::Call;
+use super::calls::{Call, Phase};
 use super::resume;
 use super::session::{Gate, Held, Session};
 use super::wire::Fault;
@@ -27,6 +28,16 @@ pub(super) async fn run(session: Arc<Session>, call: Call, message: Held) {
     }
 }
 
+/// Waits until a call was cancelled and its server said nothing for as long as it may.
+async fn given_up(call: &Call, limits: &UpstreamLimits) {
+    let mut phase = call.phase.clone();
+    // A sender that is gone was dropped when the call was settled: nothing is to be given up.
+    if phase.wait_for(|phase| *phase == Phase::Cancelled).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    sleep(Duration::from_millis(limits.cancelled_silence_max_ms)).await;
+}
+
 /// Sends the call and waits for the head of its response, as long as that takes: a server that
 /// answers with JSON sends it at the end of the call.
 async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response<Body>> {
@@ -34,6 +45,7 @@ async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response
     let limit = Duration::from_millis(session.origin.limits.upstream.connect_max_ms);
     let mut sending = Box::pin(session.post(message, &call.departure));
     let mut connecting = Box::pin(sleep(limit));
+    let mut given_up = Box::pin(given_up(call, &session.origin.limits.upstream));
     let mut told = false;
     let sent = loop {
         tokio::select! {
@@ -43,6 +55,11 @@ async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response
                 told = true;
             }
             sent = &mut sending => break sent,
+            () = &mut given_up => {
+                calls.sent(call.id).await;
+                calls.lost(call.id, LostReason::Cancelled).await;
+                return None;
+            }
             () = &mut connecting, if !told => {
                 if call.departure.revoke() {
                     session.suspect();

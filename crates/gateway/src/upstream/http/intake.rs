@@ -1,19 +1,21 @@
 //! The task that takes the driver's commands, and ends the session.
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rejoin_core::message::{self, Incoming, Kind};
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::calls::{Call, Phase};
+use super::departure::Departure;
 use super::notes::{self, Note};
 use super::session::{Gate, Held, Session};
 use super::{call, check, standalone};
 use crate::passthrough::UpstreamBody as Body;
-use crate::upstream::{CallId, CloseReason, Command, Event, NotSentReason};
+use crate::upstream::{CallId, CloseReason, Command, Event, LostReason, NotSentReason};
 
 /// Time a call gets to reach a server that does not begin to answer it, before its cancel is sent
 /// on another connection.
@@ -39,6 +41,8 @@ pub(super) struct Intake {
     events: mpsc::Sender<Event>,
     /// Calls and their refusals.
     tasks: JoinSet<()>,
+    /// The calls of those tasks.
+    calls: HashMap<task::Id, (CallId, Arc<Departure>)>,
     /// Responses and cancels, each on its way.
     posts: JoinSet<()>,
     tasks_max: usize,
@@ -67,13 +71,14 @@ impl Intake {
             let session = Arc::clone(&session);
             keepers.spawn(async move { notes::pump(&session, rest).await });
         }
-        let (tasks, posts) = (JoinSet::new(), JoinSet::new());
+        let (tasks, posts, calls) = (JoinSet::new(), JoinSet::new(), HashMap::new());
         let tasks_max = calls_max.saturating_mul(4);
         let intake = Self {
             session,
             commands,
             events,
             tasks,
+            calls,
             posts,
             tasks_max,
             calls_max,
@@ -92,7 +97,7 @@ impl Intake {
                 biased;
                 reason = session.over() => break Ending::Over(reason),
                 () = self.events.closed() => break Ending::DriverGone,
-                Some(_) = self.tasks.join_next() => {}
+                Some(done) = self.tasks.join_next_with_id() => self.settle(done),
                 Some(_) = self.posts.join_next() => {}
                 command = self.commands.recv(), if has_room => match command {
                     None | Some(Command::End) => break Ending::Wanted,
@@ -112,7 +117,9 @@ impl Intake {
                 let entered = session.calls.enter(call);
                 match session.hold(message) {
                     Some(message) if !is_full => {
-                        self.tasks.spawn(call::run(session, entered, message));
+                        let departure = Arc::clone(&entered.departure);
+                        let task = self.tasks.spawn(call::run(session, entered, message)).id();
+                        self.calls.insert(task, (call, departure));
                     }
                     _ => {
                         entered.departure.revoke();
@@ -131,6 +138,28 @@ impl Intake {
             Command::Headers(headers) => session.set_client_headers(&headers),
             Command::End => {}
         }
+    }
+
+    /// A call whose task failed (a service in this process can panic anywhere) is told its end.
+    fn settle(&mut self, done: Result<(task::Id, ()), JoinError>) {
+        let task = match &done {
+            Ok((task, ())) => *task,
+            Err(error) => error.id(),
+        };
+        let Some((call, departure)) = self.calls.remove(&task) else { return };
+        if done.is_ok() {
+            return;
+        }
+        let session = Arc::clone(&self.session);
+        tracing::error!(upstream = %session.origin.name, %call, "the task of a call failed");
+        self.tasks.spawn(async move {
+            if departure.revoke() {
+                session.calls.not_sent(call, NotSentReason::Unreachable).await;
+            } else {
+                session.calls.sent(call).await;
+                session.calls.lost(call, LostReason::ConnectionLost).await;
+            }
+        });
     }
 
     fn refuse(&mut self, call: CallId, reason: NotSentReason) {

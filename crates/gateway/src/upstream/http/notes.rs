@@ -2,8 +2,9 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::answer::REFUSAL_MAX;
 use super::backoff::Backoff;
 use super::calls::{Call, Phase};
 use super::departure::Departure;
@@ -78,7 +79,8 @@ async fn read(session: &Session, response: Response<Body>) {
     }
     let upstream = &*session.origin.name;
     // Read, so that the connection can be used again.
-    let _read = collect(body, session.origin.limits.upstream.refusal_bytes_max).await;
+    let bytes_max = session.origin.limits.upstream.refusal_bytes_max;
+    let _in_time = timeout(REFUSAL_MAX, collect(body, bytes_max)).await.is_ok();
     if head.status.is_success() {
         return;
     }

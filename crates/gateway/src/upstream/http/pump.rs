@@ -7,7 +7,7 @@ use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::sse::{Decoder, Event};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use super::calls::{Call, Phase};
 use super::session::Session;
@@ -40,12 +40,14 @@ pub(super) struct Pump<'a> {
     pub(super) progressed: bool,
     /// What came that cannot be passed on: it may have been the answer.
     pub(super) unusable: Option<&'static str>,
+    /// The phase of its call, and since when nothing but comments came in it.
+    silence: (Phase, Instant),
 }
 
 impl<'a> Pump<'a> {
     fn new(session: &'a Session, call: Option<&'a Call>, channel: Channel) -> Self {
-        let (cursor, retry) = (None, None);
-        Self { session, call, channel, cursor, retry, progressed: false, unusable: None }
+        let (cursor, retry, silence) = (None, None, (Phase::Running, Instant::now()));
+        Self { session, call, channel, cursor, retry, progressed: false, unusable: None, silence }
     }
 
     /// The stream of a call.
@@ -99,29 +101,35 @@ impl<'a> Pump<'a> {
     }
 
     /// Waits while the session's log has no room for a flood, or until nobody waits for the rest.
-    async fn paused(&self) {
+    async fn paused(&mut self) {
         let mut pressure = self.session.pressure.subscribe();
+        let call = self.channel.call();
         tokio::select! {
             // The sender lives as long as the session.
-            _ = pressure.wait_for(|pressure| !pressure.is_on(self.channel.call())) => {}
+            _ = pressure.wait_for(|pressure| !pressure.is_on(call)) => {}
             () = self.left_alone() => {}
         }
     }
 
-    /// Waits until the call has ended or was cancelled and its stream was silent ever since.
-    async fn left_alone(&self) {
+    /// Waits until the call has ended or was cancelled, and its stream was silent for long enough
+    /// since; comments do not count, which may come for ever.
+    async fn left_alone(&mut self) {
         let Some(call) = self.call else { return pending().await };
         let limits = &self.session.origin.limits.upstream;
         let mut phase = call.phase.clone();
         loop {
-            let limit_ms = match *phase.borrow_and_update() {
+            let current = *phase.borrow_and_update();
+            if self.silence.0 != current {
+                self.silence = (current, Instant::now());
+            }
+            let limit_ms = match current {
                 Phase::Running => None,
                 Phase::Cancelled => Some(limits.cancelled_silence_max_ms),
                 Phase::Settled => Some(limits.linger_ms),
             };
             match limit_ms {
                 Some(limit_ms) => tokio::select! {
-                    () = sleep(Duration::from_millis(limit_ms)) => return,
+                    () = sleep_until(self.silence.1 + Duration::from_millis(limit_ms)) => return,
                     Ok(()) = phase.changed() => {}
                 },
                 None if phase.changed().await.is_ok() => {}
@@ -144,6 +152,7 @@ impl<'a> Pump<'a> {
         if event.data.trim_ascii().is_empty() {
             return;
         }
+        self.silence.1 = Instant::now();
         if !event.is_message() {
             return tracing::debug!("an event that is no message was skipped");
         }
