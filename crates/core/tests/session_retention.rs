@@ -384,3 +384,19 @@ fn a_store_forgets_the_rows_of_streams_that_the_session_forgot() {
     assert!(rig.stream_rows.len() <= streams_max, "{} streams", rig.stream_rows.len());
     assert!(rig.call_rows.len() <= streams_max, "{} calls", rig.call_rows.len());
 }
+
+#[test]
+fn a_read_that_waits_for_a_task_is_a_stream_that_can_be_resumed() {
+    let mut rig = Rig::plain();
+    let wait = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"t"}}"#;
+    let post = rig.post(wait);
+    let stream = stream(&rig, post);
+    rig.lose(post, Seq::ORIGIN);
+    rig.post(&call("2", "other", "{}"));
+    assert_eq!(rig.executed().len(), 2, "it is owed nothing, and holds nothing");
+    rig.answer(rig.executed()[0]);
+    let get = rig.get(Some(rig.event_id(stream, 0)));
+    assert!(rig.opened(get).is_some_and(|attach| attach.last_word.is_none()));
+    assert_eq!(rig.events_after(stream, Seq::ORIGIN).len(), 1);
+    rig.session.check().expect("consistent");
+}

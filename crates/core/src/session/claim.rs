@@ -14,6 +14,10 @@ use crate::stream::{Release, StreamState};
 use crate::token::{ATTEMPT_META, EPOCH_META, Outcome, TOKEN_META};
 use crate::tool::Class;
 
+/// A read that waits until a task has ended, for hours perhaps: as a stream it can be kept alive
+/// and resumed (spec 2025-11-25, tasks).
+const BLOCKING_READ: &str = "tasks/result";
+
 impl Session {
     /// Admits a POST: claims what runs, answers the rest, all on one stream or as one JSON body.
     pub(super) fn admit(
@@ -100,6 +104,7 @@ impl Session {
             && matches!(decision.verdict, Verdict::Claim { .. } | Verdict::Pass)
             && !superseding
             && request.token.is_none()
+            && request.message.method() != Some(BLOCKING_READ)
             && request.message.progress_token_raw().is_none_or(|raw| raw == b"null")
     }
 
