@@ -1,16 +1,17 @@
 //! The command line (design section 8).
 
-mod place;
-mod value;
+pub(crate) mod place;
+pub(crate) mod value;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use hyper::header::HeaderName;
 use rejoin_core::settings;
 
+use crate::config::FileSettings;
 use crate::limit::LimitArgument;
 pub(crate) use value::{AuthSource, OwedGrace};
 
@@ -43,9 +44,19 @@ once. SIGHUP, as from a terminal that is closed, ends gracefully too, unless it 
 start (nohup). With --subjects it reads FILE again instead, and Rejoin outlives its terminal.";
 
 /// Arguments of `rejoin serve`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = SERVE_NOTES)]
+#[command(group(ArgGroup::new("url").args(["upstream", "config"]).multiple(true)))]
 pub(crate) struct ServeArgs {
+    /// File with any of these options, and with several servers; what is given here wins over it
+    ///
+    /// TOML, or JSON if its name ends in `.json`. A key is an option's name with `_` for `-`, in
+    /// the plural if the option is repeatable; see docs/configuration.md.
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Check the options and the file, say what would be served, and end: status 0, or 1
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Address of the MCP endpoint /mcp; port 0 takes any free port
     #[arg(
         long,
@@ -121,17 +132,17 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "forward|none|env:VARIABLE|file:PATH|command:CMD",
         default_value = "forward",
-        requires = "upstream"
+        requires = "url"
     )]
     pub(crate) upstream_auth: AuthSource,
     /// PEM file of certificate authorities to trust beside those of the system
-    #[arg(long, value_name = "FILE", requires = "upstream")]
+    #[arg(long, value_name = "FILE", requires = "url")]
     pub(crate) upstream_ca: Option<PathBuf>,
     /// Forward this header of the client too, beside its Authorization; repeatable
     #[arg(
         long = "upstream-header",
         value_name = "NAME",
-        requires = "upstream",
+        requires = "url",
         value_parser = value::header
     )]
     pub(crate) upstream_headers: Vec<HeaderName>,
@@ -141,6 +152,9 @@ pub(crate) struct ServeArgs {
     /// The MCP server to start, once per session; without it the built-in tool server runs
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    /// What the file says that no option does.
+    #[arg(skip)]
+    pub(crate) file: FileSettings,
 }
 
 /// HTTP status of a refusal (design section 5, "A refusal on the wire").

@@ -20,6 +20,8 @@ pub(crate) enum LimitArgument {
 pub(crate) struct LimitSetting {
     name: String,
     value: Value,
+    /// Where in a file it was set; `None`: by `--limit`.
+    place: Option<String>,
 }
 
 /// Why a limit cannot be set.
@@ -100,9 +102,18 @@ impl LimitSetting {
         &self.name
     }
 
-    /// As it was written after `--limit`.
+    /// The same, set at this place of a file.
+    pub(crate) fn set_at(self, place: String) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    /// As it was written, after `--limit` or in a file.
     pub(crate) fn shown(&self) -> String {
-        format!("{}={}", self.name, shown(&self.value))
+        let (name, value) = (&self.name, shown(&self.value));
+        match &self.place {
+            Some(place) => format!("{place}: {name} = {value}"),
+            None => format!("--limit {name}={value}"),
+        }
     }
 }
 
@@ -148,7 +159,7 @@ impl FromStr for LimitSetting {
                 _ => return Err(bad(name, given)),
             },
         };
-        let setting = Self { name: name.to_owned(), value };
+        let setting = Self { name: name.to_owned(), value, place: None };
         // The field may be narrower than 64 bits: find out now, beside the argument at fault.
         set(fields, std::slice::from_ref(&setting)).map_err(|_| bad(name, given))?;
         Ok(setting)
@@ -159,6 +170,14 @@ fn bad(name: &str, value: &str) -> LimitSettingError {
     let mut fields = fields_of(&Limits::default());
     let default = field(&mut fields, name).map(|value| shown(value)).unwrap_or_default();
     LimitSettingError::BadValue { name: name.to_owned(), value: value.to_owned(), default }
+}
+
+/// What the value of a limit has to be.
+pub(crate) fn form(name: &str) -> String {
+    let mut fields = fields_of(&Limits::default());
+    let default = field(&mut fields, name).map(|value| shown(value)).unwrap_or_default();
+    let (unit, never) = (of_unit(name), or_never(name).replace("and not", "or"));
+    format!("expected a whole number{unit} that fits{never}, such as {default}, the default")
 }
 
 /// The limits with the settings applied in their order.

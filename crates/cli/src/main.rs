@@ -2,6 +2,7 @@
 
 mod args;
 mod causes;
+mod config;
 mod demo;
 mod limit;
 mod serve;
@@ -16,7 +17,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, ServeArgs};
 
 /// Exit status of a command that failed; usage errors leave with clap's own status 2.
 const EXIT_FAILED: u8 = 1;
@@ -27,10 +28,7 @@ fn main() -> ExitCode {
     match args.command {
         // The tool server blocks on its pipes in plain threads and needs no runtime.
         Command::ToolServer(args) => report("tool-server", tool_server::run(&args)),
-        Command::Serve(args) => match start_log(&args.log, log_setting(&matches)) {
-            Ok(()) => report("serve", serve::run_from(*args)),
-            Err(message) => fail("serve", &message),
-        },
+        Command::Serve(args) => serve(*args, &matches),
         Command::Demo(args) => report("demo", demo::run_from(&args)),
     }
 }
@@ -49,10 +47,29 @@ fn hinted(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Where the log filter of `rejoin serve` was set.
-fn log_setting(matches: &ArgMatches) -> &'static str {
-    let source = matches.subcommand().and_then(|(_, serve)| serve.value_source("log"));
-    if source == Some(ValueSource::EnvVariable) { "the variable REJOIN_LOG" } else { "--log" }
+/// `rejoin serve`: the file of options first, as it may say what to log.
+fn serve(mut args: ServeArgs, matches: &ArgMatches) -> ExitCode {
+    let source = |option: &str| match matches.subcommand() {
+        // Of an option that it does not know it says nothing but panics.
+        Some((_, serve)) if serve.ids().any(|id| id.as_str() == option) => {
+            serve.value_source(option)
+        }
+        _ => None,
+    };
+    let is_given = |option: &str| {
+        matches!(source(option), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    if let Err(error) = config::read_into(&mut args, &is_given) {
+        return fail("serve", &causes::told(&error));
+    }
+    let setting = match source("log") {
+        Some(ValueSource::EnvVariable) => "the variable REJOIN_LOG".to_owned(),
+        _ => args.file.origins.name("log", "--log"),
+    };
+    match start_log(&args.log, &setting) {
+        Ok(()) => report("serve", serve::run_from(args)),
+        Err(message) => fail("serve", &message),
+    }
 }
 
 /// Logs go to standard error; standard output belongs to the one line with the URL.

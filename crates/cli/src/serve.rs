@@ -1,14 +1,14 @@
 //! `rejoin serve`: the options of a gateway, its start, its one line of output and its end.
 
 mod limits;
+mod options;
 mod subjects;
-mod upstream;
+pub(crate) mod upstream;
 
 use std::error::Error;
 use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use rejoin_core::settings::Settings;
 use rejoin_gateway::config::{self, GatewayConfig};
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen::{self, BindError};
+use rejoin_gateway::upstream::Upstream;
+use rejoin_gateway::upstream::stdio::Children;
 use rejoin_store::{MemoryLimits, MemoryStore};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -27,29 +29,9 @@ use crate::args::{RejectStatus, ServeArgs};
 use crate::limit::{self, LimitArgument};
 use crate::signals::Signals;
 use limits::LimitOptionsError;
+pub(crate) use options::{ServeOptions, Served};
 use subjects::{Reread, SubjectsFileError};
-use upstream::{UpstreamChoice, UpstreamError};
-
-/// Everything a gateway is started with, checked.
-#[derive(Debug)]
-pub(crate) struct ServeOptions {
-    /// Address of the MCP endpoint; port 0 takes any free port.
-    pub(crate) listen: SocketAddr,
-    /// Address of `/healthz` and `/metrics`.
-    pub(crate) admin: SocketAddr,
-    /// `Host` values accepted beside the loopback names.
-    pub(crate) allow_hosts: Vec<String>,
-    /// `Origin` values accepted beside the loopback origins.
-    pub(crate) allow_origins: Vec<String>,
-    /// File of credentials that belong to one subject.
-    pub(crate) subjects: Option<PathBuf>,
-    /// HTTP status of refusals.
-    pub(crate) reject_status: RejectStatus,
-    /// What shapes decisions; the limits are checked against each other.
-    pub(crate) settings: Settings,
-    /// The MCP server to stand in front of.
-    pub(crate) upstream: UpstreamChoice,
-}
+use upstream::UpstreamError;
 
 /// Why `rejoin serve` could not start, or ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +44,7 @@ pub(crate) enum ServeError {
     )]
     Unauthenticated {
         /// The option at fault.
-        option: &'static str,
+        option: String,
         /// Its value.
         address: SocketAddr,
     },
@@ -73,7 +55,7 @@ pub(crate) enum ServeError {
     #[error("{option}")]
     Listen {
         /// The option that names it.
-        option: &'static str,
+        option: String,
         /// Which, why, and what to do.
         source: BindError,
     },
@@ -83,6 +65,9 @@ pub(crate) enum ServeError {
     /// The operator's map of credentials cannot be used.
     #[error(transparent)]
     Subjects(#[from] SubjectsFileError),
+    /// There is nothing to stand in front of.
+    #[error("no MCP server is named: name one with --upstream, after `--`, or in a file")]
+    NoServer,
     /// The runtime or the signal handlers could not be set up.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),
@@ -92,40 +77,6 @@ pub(crate) enum ServeError {
     /// The gateway could not start, or failed while it ran.
     #[error("the gateway failed")]
     Gateway(#[source] Box<dyn Error + Send + Sync>),
-}
-
-impl ServeOptions {
-    /// The options an operator asked for.
-    ///
-    /// # Errors
-    /// When they are unsafe or contradict each other; each message names the remedy.
-    pub(crate) fn from_args(mut args: ServeArgs) -> Result<Self, ServeError> {
-        let upstream = UpstreamChoice::take(&mut args)?;
-        for (option, address) in [("--listen", args.listen), ("--admin", args.admin)] {
-            if !address.ip().is_loopback() && !args.allow_anonymous {
-                return Err(ServeError::Unauthenticated { option, address });
-            }
-        }
-        let limits = limits::take(args.owed_grace, &args.limits)?;
-        Ok(Self {
-            listen: args.listen,
-            admin: args.admin,
-            allow_hosts: args.allow_hosts,
-            allow_origins: args.allow_origins,
-            subjects: args.subjects,
-            reject_status: args.reject_status,
-            settings: Settings {
-                limits,
-                on_repeat: args.on_repeat.into(),
-                delivery: args.delivery.into(),
-                repeat_scope: args.repeat_scope.into(),
-                upstream_is_stateless: args.stateless_upstream,
-                idempotent_tools: args.idempotent_tools.into_iter().collect(),
-                trust_annotations: args.trust_annotations,
-            },
-            upstream,
-        })
-    }
 }
 
 /// How a gateway ended.
@@ -154,21 +105,22 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     let subjects = options.subjects.clone();
     let reread = subjects.map(|path| Reread::install(path, bytes_max)).transpose();
     let reread = reread.map_err(ServeError::Runtime)?;
-    let gateway = build(options)?;
-    let (listener, address) = bind("--listen", options.listen).await?;
-    let (admin_listener, admin_address) = bind("--admin", options.admin).await?;
+    let gateways = build(options)?;
+    let option = |setting, option| options.origins.name(setting, option);
+    let (listener, address) = bind(option("listen", "--listen"), options.listen).await?;
+    let (admin_listener, admin_address) = bind(option("admin", "--admin"), options.admin).await?;
     tracing::info!("admin on http://{admin_address}");
     let (stop, stopped) = oneshot::channel();
     let limits = options.settings.limits.clone();
     let ended = Box::pin(async move {
         let rereading = async {
             match reread {
-                Some(reread) => reread.run(&gateway).await,
+                Some(reread) => reread.run(&gateways.first).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = serve_until(stopped, &gateway, &limits, listener, admin_listener) => {}
+            () = serve_until(stopped, &gateways, &limits, listener, admin_listener) => {}
             () = rereading => {}
         }
         Ok(())
@@ -177,7 +129,7 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
 }
 
 async fn bind(
-    option: &'static str,
+    option: String,
     address: SocketAddr,
 ) -> Result<(TcpListener, SocketAddr), ServeError> {
     listen::bind(address).await.map_err(|source| ServeError::Listen { option, source })
@@ -187,38 +139,68 @@ fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {
     ServeError::Gateway(error.into())
 }
 
-fn build(options: &ServeOptions) -> Result<Gateway, ServeError> {
-    let settings = Arc::new(options.settings.clone());
-    let limits = Arc::new(settings.limits.clone());
-    let upstream = options.upstream.build(&limits)?;
-    let store = MemoryStore::new(MemoryLimits::from(&*limits)).map_err(failed)?;
+/// One gateway for each server.
+struct Gateways {
+    /// What it does for the end and the operator, it does for all.
+    first: Gateway,
+    all: Arc<[Gateway]>,
+}
+
+fn build(options: &ServeOptions) -> Result<Gateways, ServeError> {
+    let limits = Arc::new(options.settings.limits.clone());
+    let children = Children::new(&limits);
+    let mut gateways: Vec<Gateway> = Vec::new();
+    for server in &options.servers {
+        let upstream = server.upstream.build(&limits, &children)?;
+        let settings = Arc::new(server.settings(&options.settings));
+        let gateway = match gateways.first() {
+            Some(first) => first.beside(server.path.clone(), settings, upstream),
+            None => Gateway::new(config(options, settings, upstream, &server.path)?),
+        };
+        gateways.push(gateway.map_err(failed)?);
+    }
+    let first = gateways.first().cloned().ok_or(ServeError::NoServer)?;
+    Ok(Gateways { first, all: gateways.into() })
+}
+
+fn config(
+    options: &ServeOptions,
+    settings: Arc<Settings>,
+    upstream: Arc<dyn Upstream>,
+    path: &str,
+) -> Result<GatewayConfig, ServeError> {
+    let limits = &settings.limits;
+    let store = MemoryStore::new(MemoryLimits::from(limits)).map_err(failed)?;
+    let bytes_max = limits.subjects_file_bytes_max;
     let mut config = GatewayConfig::new(settings, upstream, Arc::new(store));
+    path.clone_into(&mut config.path);
     config.allowed_hosts.clone_from(&options.allow_hosts);
     config.allowed_origins.clone_from(&options.allow_origins);
-    if let Some(path) = &options.subjects {
-        config.subjects = subjects::read(path, limits.subjects_file_bytes_max)?;
+    if let Some(file) = &options.subjects {
+        config.subjects = subjects::read(file, bytes_max)?;
     }
     config.reject_status = match options.reject_status {
         RejectStatus::Auto => config::RejectStatus::Auto,
         RejectStatus::Conflict => config::RejectStatus::Conflict,
         RejectStatus::Ok => config::RejectStatus::Ok,
     };
-    Gateway::new(config).map_err(failed)
+    Ok(config)
 }
 
 /// Serves both addresses until `stopped`, then ends everything in order. The admin address answers
 /// to the end.
 async fn serve_until(
     stopped: oneshot::Receiver<()>,
-    gateway: &Gateway,
+    gateways: &Gateways,
     limits: &Limits,
     listener: TcpListener,
     admin_listener: TcpListener,
 ) {
-    let face = gateway.clone();
+    let gateway = &gateways.first;
+    let faces = Arc::clone(&gateways.all);
     let handle = move |request| {
-        let gateway = face.clone();
-        async move { gateway.handle(request).await }
+        let gateways = Arc::clone(&faces);
+        async move { Gateway::handle_among(&gateways, request).await }
     };
     let operated = gateway.clone();
     let admin = move |request| {
@@ -254,16 +236,30 @@ pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
         let _read = std::io::stdout().write_all(limit::table().as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
+    let is_check = args.check;
     let options = ServeOptions::from_args(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(ServeError::Runtime)?;
-    let result = runtime.block_on(run(options));
+    let result =
+        runtime.block_on(async { if is_check { check(&options) } else { run(options).await } });
     // Drops every task, which kills the servers that are still there. A blocking read that never
     // returns must not keep a finished process alive.
     runtime.shutdown_timeout(RUNTIME_END);
     result
+}
+
+/// Builds what would be served, and says so.
+fn check(options: &ServeOptions) -> Result<ExitCode, ServeError> {
+    let _built = build(options)?;
+    let mut said = String::from("The options are valid. With them:\n");
+    for server in &options.servers {
+        said.push_str(&format!("{}\n", announcement(options.listen, server)));
+    }
+    said.push_str(&format!("Rejoin answers its operator on http://{}\n", options.admin));
+    std::io::stdout().write_all(said.as_bytes()).map_err(ServeError::Announce)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Serves until a signal ends it: the first gracefully, a second at once.
@@ -275,7 +271,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<ExitCode, ServeError> {
     let hangup_ends = options.subjects.is_none();
     let mut signals = Signals::install(hangup_ends).map_err(ServeError::Runtime)?;
     let Running { address, stop, mut ended } = start_gateway(&options).await?;
-    announce(address, &options.upstream).map_err(ServeError::Announce)?;
+    announce(address, &options.servers).map_err(ServeError::Announce)?;
     let signal = tokio::select! {
         result = &mut ended => return finish(result),
         signal = signals.next() => signal,
@@ -298,21 +294,28 @@ fn finish(result: GatewayResult) -> Result<ExitCode, ServeError> {
     result.map(|()| ExitCode::SUCCESS).map_err(ServeError::Gateway)
 }
 
-/// Prints the only line `serve` ever writes to standard output.
-fn announce(address: SocketAddr, upstream: &UpstreamChoice) -> std::io::Result<()> {
+/// Prints a line for each server: the only ones that `serve` ever writes to standard output.
+fn announce(address: SocketAddr, servers: &[Served]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", announcement(address, upstream))?;
+    for server in servers {
+        writeln!(stdout, "{}", announcement(address, server))?;
+    }
     stdout.flush()
 }
 
-fn announcement(address: SocketAddr, upstream: &UpstreamChoice) -> String {
-    format!("Rejoin listens on http://{address}/mcp in front of: {}", upstream.describe())
+fn announcement(address: SocketAddr, server: &Served) -> String {
+    format!(
+        "Rejoin listens on http://{address}{} in front of: {}",
+        server.path,
+        server.upstream.describe()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
+    use super::upstream::UpstreamChoice;
     use super::*;
     use crate::args::{Args, Command};
     use crate::causes::told;
@@ -355,11 +358,13 @@ mod tests {
     #[test]
     fn without_a_command_the_announcement_names_the_built_in_tool_server() {
         let options = options(&[]).unwrap();
-        let UpstreamChoice::Command(command) = &options.upstream else { panic!("no command") };
+        let UpstreamChoice::Command(command) = &options.servers[0].upstream else {
+            panic!("no command")
+        };
         assert_eq!(command.program, std::env::current_exe().unwrap());
         assert_eq!(command.arguments, ["tool-server"]);
         assert_eq!(
-            announcement("127.0.0.1:4711".parse().unwrap(), &options.upstream),
+            announcement("127.0.0.1:4711".parse().unwrap(), &options.servers[0]),
             "Rejoin listens on http://127.0.0.1:4711/mcp in front of: \
              the built-in tool server (rejoin tool-server)"
         );
@@ -370,7 +375,7 @@ mod tests {
         let url = "https://me:secret@tools.example:8443/mcp?key=secret";
         let options = options(&["--upstream", url, "--upstream-auth", "command:secret"]).unwrap();
         assert_eq!(
-            announcement("127.0.0.1:80".parse().unwrap(), &options.upstream),
+            announcement("127.0.0.1:80".parse().unwrap(), &options.servers[0]),
             "Rejoin listens on http://127.0.0.1:80/mcp in front of: https://tools.example:8443/mcp"
         );
         assert!(!format!("{options:?}").contains("secret"));
@@ -382,7 +387,7 @@ mod tests {
     #[test]
     fn the_announcement_stays_one_line_whatever_the_command_contains() {
         let options = options(&["--", "sh", "-c", "a\nb", ""]).unwrap();
-        let line = announcement("[::1]:80".parse().unwrap(), &options.upstream);
+        let line = announcement("[::1]:80".parse().unwrap(), &options.servers[0]);
         assert_eq!(line, "Rejoin listens on http://[::1]:80/mcp in front of: sh -c \"a\\nb\" \"\"");
     }
 }

@@ -31,10 +31,8 @@ impl Gateway {
     async fn try_delete(&self, parts: &Parts) -> Result<(), DeleteError> {
         let headers = &parts.headers;
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
-        let entry = self
-            .registry()
-            .find(presented, &self.principal(headers))
-            .ok_or(DeleteError::UnknownSession)?;
+        let entry =
+            self.session(presented, &self.principal(headers)).ok_or(DeleteError::UnknownSession)?;
         headers::check_revision(headers, &entry.agreed)?;
         // Unknown from here on, whatever becomes of this connection.
         self.forget(&entry);

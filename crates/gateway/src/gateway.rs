@@ -60,17 +60,28 @@ enum Stage {
 }
 
 /// An HTTP gateway in front of one MCP server. Clones are the same gateway.
+///
+/// Several may stand side by side, each in front of a server of its own: see [`Gateway::beside`].
 #[derive(Clone)]
 pub struct Gateway {
     shared: Arc<Shared>,
+    common: Arc<Common>,
 }
 
+/// What a gateway has for itself.
 struct Shared {
     config: GatewayConfig,
     allowed: Allowed,
+    passing: Passing,
+    /// Its place is the application's affair: every path is the endpoint.
+    is_mounted: bool,
+}
+
+/// What gateways side by side have in common: caps and quotas hold for all together, and one life
+/// from start to drain.
+struct Common {
     registry: Registry,
     body_room: ByteRoom,
-    passing: Passing,
     subjects: RwLock<Arc<Subjects>>,
     /// For what anyone can cause who reaches the port.
     refusal_log: Mutex<Throttle>,
@@ -82,8 +93,14 @@ struct Shared {
     /// Another one for each life of the ledger: what a client remembers of an older life is void.
     ledger_epoch: u64,
     stage: watch::Sender<Stage>,
-    /// Its place is the application's affair: every path is the endpoint.
-    is_mounted: bool,
+}
+
+fn check_path(path: &str) -> Result<(), GatewayError> {
+    if path.starts_with('/') && !path.ends_with('/') {
+        Ok(())
+    } else {
+        Err(GatewayError::BadPath { path: path.to_owned() })
+    }
 }
 
 /// The number of a new life of the ledger. 32 bits: exact in every client's numbers.
@@ -97,12 +114,36 @@ impl Gateway {
     /// # Errors
     /// See [`GatewayError`].
     pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let path = &config.path;
-        if !path.starts_with('/') || path.ends_with('/') {
-            return Err(GatewayError::BadPath { path: path.clone() });
-        }
+        check_path(&config.path)?;
         let epoch = new_ledger_epoch().map_err(GatewayError::NoRandomness)?;
         Ok(Self::assemble(config, epoch, false))
+    }
+
+    /// A gateway in front of another server, at another path of the same listener. Everything else
+    /// is as here, and what is counted is counted for both together: sessions, bytes, exchanges,
+    /// metrics. A session of one is unknown at the other. [`drain`](Self::drain),
+    /// [`maintain`](Self::maintain), [`admin`](Self::admin) and
+    /// [`set_subjects`](Self::set_subjects) of either do their work for both.
+    ///
+    /// The limits in `settings` must be the same as here.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub fn beside(
+        &self,
+        path: String,
+        settings: Arc<Settings>,
+        upstream: Arc<dyn Upstream>,
+    ) -> Result<Self, GatewayError> {
+        check_path(&path)?;
+        let config = GatewayConfig { path, settings, upstream, ..self.shared.config.clone() };
+        let shared = Shared {
+            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
+            passing: self.shared.passing.beside(),
+            is_mounted: false,
+            config,
+        };
+        Ok(Self { shared: Arc::new(shared), common: Arc::clone(&self.common) })
     }
 
     /// A gateway that an application has mounted somewhere: whatever path it is asked for, it is
@@ -114,11 +155,9 @@ impl Gateway {
     fn assemble(config: GatewayConfig, ledger_epoch: u64, is_mounted: bool) -> Self {
         let metrics = Arc::new(Metrics::new());
         let (stage, _) = watch::channel(Stage::Serving);
-        let shared = Shared {
-            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
+        let common = Common {
             registry: Registry::new(config.settings.limits.sessions_max),
             body_room: ByteRoom::new(&config.settings.limits),
-            passing: Passing::new(&config.settings.limits),
             subjects: RwLock::new(Arc::new(config.subjects.clone())),
             refusal_log: Mutex::new(Throttle::new(Instant::now())),
             store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
@@ -128,10 +167,14 @@ impl Gateway {
             clock: Clock::start(),
             ledger_epoch,
             stage,
+        };
+        let shared = Shared {
+            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
+            passing: Passing::new(&config.settings.limits),
             is_mounted,
             config,
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), common: Arc::new(common) }
     }
 
     /// Replaces the operator's map of credentials to subjects, for requests from here on. A session
@@ -140,7 +183,7 @@ impl Gateway {
     pub fn set_subjects(&self, subjects: Subjects) {
         let subjects = Arc::new(subjects);
         let set = Arc::clone(&subjects);
-        *self.shared.subjects.write().unwrap_or_else(PoisonError::into_inner) = set;
+        *self.common.subjects.write().unwrap_or_else(PoisonError::into_inner) = set;
         for entry in self.registry().all() {
             entry.settle(&subjects);
         }
@@ -152,7 +195,7 @@ impl Gateway {
         let rounds = async {
             loop {
                 sleep(HOUSEKEEPING).await;
-                self.shared.registry.sweep();
+                self.common.registry.sweep();
                 self.expire().await;
             }
         };
@@ -164,8 +207,8 @@ impl Gateway {
 
     async fn expire(&self) {
         loop {
-            let now_ms = self.shared.clock.now_ms();
-            match self.shared.store.expire(now_ms, EXPIRED_ROWS_MAX).await {
+            let now_ms = self.common.clock.now_ms();
+            match self.common.store.expire(now_ms, EXPIRED_ROWS_MAX).await {
                 Ok(expired) if expired.more => tokio::task::yield_now().await,
                 Ok(_) => return,
                 Err(error) => return tracing::warn!(%error, "expired tokens were not forgotten"),
@@ -178,18 +221,18 @@ impl Gateway {
     /// Then every stream ends with `retry:`, and every session and its server.
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
-        self.shared.stage.send_replace(Stage::Draining);
+        self.common.stage.send_replace(Stage::Draining);
         let calls_ended =
-            async { tokio::join!(self.shared.store.idle(), self.shared.passing.idle()) };
+            async { tokio::join!(self.common.store.idle(), self.shared.passing.idle()) };
         let idle = timeout(Duration::from_millis(limits.drain_ms), calls_ended);
         if idle.await.is_err() {
             let drain_ms = limits.drain_ms;
             tracing::warn!(drain_ms, "calls still run or are being answered: they are ended");
         }
-        self.shared.stage.send_replace(Stage::Stopping);
+        self.common.stage.send_replace(Stage::Stopping);
         let retry_ms = limits.retry_ms;
         let mut ending = JoinSet::new();
-        for entry in self.shared.registry.all() {
+        for entry in self.common.registry.all() {
             ending.spawn(async move {
                 // Over already is as good as told.
                 let _told = entry.handle.drain(retry_ms).await;
@@ -204,23 +247,23 @@ impl Gateway {
         if ended.await.is_err() {
             tracing::warn!(sessions = ending.len(), "sessions did not end in time");
         }
-        self.shared.registry.sweep();
+        self.common.registry.sweep();
     }
 
     /// Waits until [`drain`](Self::drain) ends the streams: the moment to stop listening.
     pub async fn stopping(&self) {
-        let mut stage = self.shared.stage.subscribe();
+        let mut stage = self.common.stage.subscribe();
         // The sender lives as long as this gateway.
         let _stopping = stage.wait_for(|stage| *stage == Stage::Stopping).await.is_ok();
     }
 
     /// True once no new session or call is taken.
     pub fn is_draining(&self) -> bool {
-        *self.shared.stage.borrow() != Stage::Serving
+        *self.common.stage.borrow() != Stage::Serving
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        *self.shared.stage.borrow() == Stage::Stopping
+        *self.common.stage.borrow() == Stage::Stopping
     }
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
@@ -241,7 +284,7 @@ impl Gateway {
     }
 
     pub(crate) fn subjects(&self) -> Arc<Subjects> {
-        self.shared.subjects.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.common.subjects.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The headers of a request that its session keeps: those that the upstream passes on.
@@ -253,18 +296,23 @@ impl Gateway {
         &self.shared.allowed
     }
 
+    /// The session with this id, if it was opened here by this principal and is not over.
+    pub(crate) fn session(&self, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
+        self.common.registry.find(self.path(), id, principal)
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
-        &self.shared.registry
+        &self.common.registry
     }
 
     /// Whether one more refusal of a stranger is logged; if so, how many were not since the last.
     pub(crate) fn may_log_refusal(&self) -> Option<u64> {
-        let mut throttle = self.shared.refusal_log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut throttle = self.common.refusal_log.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.admit(Instant::now())
     }
 
     pub(crate) fn body_room(&self) -> &ByteRoom {
-        &self.shared.body_room
+        &self.common.body_room
     }
 
     pub(crate) fn passing(&self) -> &Passing {
@@ -272,7 +320,7 @@ impl Gateway {
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {
-        self.shared.store.clone()
+        self.common.store.clone()
     }
 
     pub(crate) fn upstream(&self) -> &Arc<dyn Upstream> {
@@ -280,23 +328,23 @@ impl Gateway {
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.shared.metrics
+        &self.common.metrics
     }
 
     pub(crate) fn notes(&self) -> Arc<dyn NoteSink> {
-        self.shared.notes.clone()
+        self.common.notes.clone()
     }
 
     pub(crate) fn connections(&self) -> ConnectionIds {
-        self.shared.connections.clone()
+        self.common.connections.clone()
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.shared.clock
+        self.common.clock
     }
 
     pub(crate) fn ledger_epoch(&self) -> u64 {
-        self.shared.ledger_epoch
+        self.common.ledger_epoch
     }
 
     pub(crate) fn manner(&self, headers: &HeaderMap) -> Manner {
@@ -305,8 +353,8 @@ impl Gateway {
 
     /// Counts the events that a GET resumed at `after` sends again.
     pub(crate) fn count_replay(&self, entry: &Entry, after: EventId, until: EventId) {
-        let (stream, store) = (after.stream, &self.shared.store);
+        let (stream, store) = (after.stream, &self.common.store);
         let replayed = store.unconfirmed(&entry.key, stream, after.seq, until.seq);
-        self.shared.metrics.events_replayed.inc_by(replayed);
+        self.common.metrics.events_replayed.inc_by(replayed);
     }
 }

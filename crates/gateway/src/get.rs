@@ -43,10 +43,8 @@ impl Gateway {
         let headers = &parts.headers;
         headers::check_get(headers)?;
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
-        let entry = self
-            .registry()
-            .find(presented, &self.principal(headers))
-            .ok_or(GetError::UnknownSession)?;
+        let entry =
+            self.session(presented, &self.principal(headers)).ok_or(GetError::UnknownSession)?;
         headers::check_revision(headers, &entry.agreed)?;
         let acknowledged = headers::acknowledgements(headers);
         if !acknowledged.is_empty()

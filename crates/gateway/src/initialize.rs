@@ -213,6 +213,7 @@ impl Gateway {
         let (used, seen) = watch::channel(false);
         self.end_if_unused(id.clone(), handle.clone(), seen);
         let entry = Entry {
+            path: self.path().into(),
             id: id.clone(),
             key,
             handle,

@@ -31,7 +31,7 @@ use crate::respond::{self, AnswerBody, Ids};
 
 use announced::Announced;
 pub use body::PassedBody;
-pub(crate) use era::{INITIALIZE, has_no_session, is_passed, is_stateless};
+pub(crate) use era::{INITIALIZE, has_no_initialize, has_no_session, is_passed, is_stateless};
 pub(crate) use seats::SeatError;
 use seats::{Seat, Seats};
 pub(crate) use tally::PassedEnd;
@@ -173,6 +173,11 @@ impl Passing {
     /// Room for as many exchanges as `limits` allow.
     pub(crate) fn new(limits: &Limits) -> Self {
         Self { seats: Seats::new(limits), announced: Announced::default() }
+    }
+
+    /// The same seats, for a gateway in front of another server.
+    pub(crate) fn beside(&self) -> Self {
+        Self { seats: self.seats.clone(), announced: Announced::default() }
     }
 
     /// Waits until no exchange runs that may be a call.

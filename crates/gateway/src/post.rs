@@ -79,6 +79,12 @@ pub(crate) enum PostError {
     /// `initialize` without an id (spec: Lifecycle, "Initialization").
     #[error("initialize must be a request: send it with an id")]
     InitializeNotRequest,
+    /// `initialize` of a revision that has none (spec 3.2).
+    #[error(
+        "the revision that this initialize names has none: send server/discover, or an \
+         initialize without it to start a session"
+    )]
+    InitializeUnknown,
     /// The session could not be opened.
     #[error(transparent)]
     Initialize(#[from] InitializeError),
@@ -151,10 +157,13 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, PostError> {
         let presented = headers::session_id(&parts.headers)?;
         let principal = self.principal(&parts.headers);
-        let find = |id| self.registry().find(id, &principal).ok_or(PostError::UnknownSession);
+        let find = |id| self.session(id, &principal).ok_or(PostError::UnknownSession);
         if let Some(initialize) = alone(&incoming, INITIALIZE) {
             if initialize.kind() != Kind::Request {
                 return Err(PostError::InitializeNotRequest);
+            }
+            if passthrough::has_no_initialize(&parts.headers, initialize) {
+                return Err(PostError::InitializeUnknown);
             }
             if let Some(id) = presented {
                 find(id)?;

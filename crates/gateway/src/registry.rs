@@ -1,4 +1,4 @@
-//! The sessions of this gateway, by the id that clients present.
+//! The sessions of the gateways of one listener, by the id that clients present.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -19,6 +19,8 @@ const SHARDS: usize = 16;
 
 /// A session that can be asked for.
 pub(crate) struct Entry {
+    /// Path of the endpoint where it was opened, and alone is known.
+    pub(crate) path: Arc<str>,
     /// Its id; a secret.
     pub(crate) id: SessionId,
     /// What the store knows it by.
@@ -95,11 +97,11 @@ impl Registry {
         entry
     }
 
-    /// The session with this id, if it is this principal's and not over. All others are equally
-    /// unknown.
-    pub(crate) fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
+    /// The session with this id, if it was opened at `path`, is this principal's and not over. All
+    /// others are equally unknown.
+    pub(crate) fn find(&self, path: &str, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
         let id = SessionId::new(id);
-        let found = self.shard(&id).get(&id).cloned()?;
+        let found = self.shard(&id).get(&id).cloned().filter(|found| *found.path == *path)?;
         if found.handle.is_over() {
             self.remove(&id);
             return None;

@@ -42,6 +42,26 @@ impl Gateway {
         response
     }
 
+    /// Answers one request to the address of gateways that stand side by side, as
+    /// [`handle`](Self::handle) does: the first of them whose endpoint the request names.
+    pub async fn handle_among<B: Body<Data = Bytes>>(
+        gateways: &[Self],
+        request: Request<B>,
+    ) -> Response<AnswerBody> {
+        let path = request.uri().path();
+        let named = gateways.iter().find(|gateway| gateway.target(path).is_some());
+        match (named, gateways) {
+            // One alone says where it is.
+            (Some(gateway), _) | (None, [gateway]) => gateway.handle(request).await,
+            (None, _) => {
+                if let Some(gateway) = gateways.first() {
+                    gateway.count_connection(request.extensions().get::<Wire>());
+                }
+                respond::no_such_path("/NAME/mcp, with the NAME of a configured server")
+            }
+        }
+    }
+
     /// Where a request to this path goes; `None`: nowhere.
     fn target(&self, path: &str) -> Option<Target> {
         if self.is_mounted() || path.strip_suffix('/').unwrap_or(path) == self.path() {

@@ -213,6 +213,9 @@ pub enum LostReason {
     /// The connection was lost before an answer began.
     #[error("the connection was lost before an answer began")]
     ConnectionLost,
+    /// It was cancelled, and then nothing came for longer than upstreams may take.
+    #[error("it was cancelled, and no answer began since")]
+    Cancelled,
     /// It was answered with an HTTP status that does not tell.
     #[error("it was answered with HTTP status {status}")]
     Status {

@@ -8,7 +8,7 @@ use hyper::http::uri::Authority;
 ///
 /// # Errors
 /// A text for the operator, if it is none.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -28,7 +28,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// A text for the operator, if it can be none.
-pub(super) fn host(text: &str) -> Result<String, String> {
+pub(crate) fn host(text: &str) -> Result<String, String> {
     let form = "expected a host, such as mcp.example or mcp.example:8443";
     if let Some((_, rest)) = text.split_once("://") {
         let meant = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -49,7 +49,7 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// A text for the operator, if it can be none.
-pub(super) fn origin(text: &str) -> Result<String, String> {
+pub(crate) fn origin(text: &str) -> Result<String, String> {
     let form = "expected an origin, such as https://app.example or http://app.example:3000";
     let origin = text.strip_suffix('/').unwrap_or(text);
     if origin == "null" {

@@ -79,7 +79,7 @@ impl FromStr for AuthSource {
 ///
 /// # Errors
 /// A text for the operator, if it is none.
-pub(super) fn header(text: &str) -> Result<HeaderName, String> {
+pub(crate) fn header(text: &str) -> Result<HeaderName, String> {
     let form = "expected the name of a header alone, such as X-Tenant";
     text.parse().map_err(|_| form.to_owned())
 }
@@ -88,7 +88,7 @@ pub(super) fn header(text: &str) -> Result<HeaderName, String> {
 ///
 /// # Errors
 /// A text for the operator, if it is none.
-pub(super) fn tool(text: &str) -> Result<String, String> {
+pub(crate) fn tool(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("expected the name of a tool, as tools/list of the server has it".to_owned());
     }

@@ -30,15 +30,22 @@ pub(crate) enum LimitOptionsError {
     Values(#[from] serde_json::Error),
 }
 
-/// The limits that these options make. What goes with the grace follows it, unless it is set.
+/// The limits that these options make, and a file where they leave it open. What goes with the
+/// grace follows it, unless it is set.
 ///
 /// # Errors
 /// When they contradict each other; each message names the options and the remedy.
 pub(super) fn take(
     grace: Option<OwedGrace>,
     arguments: &[LimitArgument],
+    of_file: &[LimitSetting],
 ) -> Result<Limits, LimitOptionsError> {
-    let settings: Vec<LimitSetting> = arguments.iter().filter_map(LimitArgument::set).collect();
+    let on_line: Vec<LimitSetting> = arguments.iter().filter_map(LimitArgument::set).collect();
+    let is_open = |setting: &&LimitSetting| {
+        let is_grace = grace.is_some() && setting.name() == OWED_GRACE;
+        !is_grace && on_line.iter().all(|other| other.name() != setting.name())
+    };
+    let settings: Vec<_> = of_file.iter().filter(is_open).chain(&on_line).cloned().collect();
     let is_set = |name| settings.iter().any(|setting| setting.name() == name);
     let mut limits = limit::apply(&Limits::default(), &settings)?;
     if let Some(OwedGrace(grace_ms)) = grace {
@@ -73,7 +80,7 @@ fn options_of(names: &[&str], grace: Option<OwedGrace>, settings: &[LimitSetting
     let grace = grace.filter(|_| names.contains(&OWED_GRACE));
     let grace = grace.map(|grace| format!("--owed-grace {grace}"));
     let set = settings.iter().filter(|setting| names.contains(&setting.name()));
-    let set = set.map(|setting| format!("--limit {}", setting.shown()));
+    let set = set.map(LimitSetting::shown);
     grace.into_iter().chain(set).collect::<Vec<_>>().join(", ")
 }
 
@@ -85,7 +92,7 @@ mod tests {
     fn taken(grace: Option<&str>, limits: &[&str]) -> Result<Limits, String> {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
         let grace = grace.map(|text| text.parse().unwrap());
-        take(grace, &limits).map_err(|error| told(&error))
+        take(grace, &limits, &[]).map_err(|error| told(&error))
     }
 
     #[test]
@@ -128,6 +135,26 @@ mod tests {
             let refusal = taken(grace, limits).unwrap_err();
             assert!(refusal.starts_with(expected), "{refusal}");
         }
+    }
+
+    #[test]
+    fn options_win_over_a_file_limit_by_limit_and_a_contradiction_names_both() {
+        let set = |text: &str, line: usize| {
+            text.parse::<LimitSetting>().unwrap().set_at(format!("rejoin.toml:{line}:1"))
+        };
+        let file = [set("owed_grace_ms=20000", 1), set("hold_max_ms=30000", 2)];
+        let taken = |grace: Option<&str>, limits: &[&str]| {
+            let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
+            take(grace.map(|text| text.parse().unwrap()), &limits, &file)
+        };
+        let times = |limits: Limits| (limits.owed_grace_ms, limits.hold_max_ms);
+        assert_eq!(times(taken(None, &[]).unwrap()), (Some(20_000), 30_000));
+        assert_eq!(times(taken(Some("9000"), &[]).unwrap()), (Some(9_000), 30_000));
+        let both = ["owed_grace_ms=9000", "hold_max_ms=9001"];
+        assert_eq!(times(taken(None, &both).unwrap()), (Some(9_000), 9_001));
+        let refusal = told(&taken(None, &["hold_max_ms=9"]).unwrap_err());
+        let expected = "rejoin.toml:1:1: owed_grace_ms = 20000, --limit hold_max_ms=9: the limits";
+        assert!(refusal.starts_with(expected), "{refusal}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::subjects::{Subjects, SubjectsError};
@@ -15,75 +15,81 @@ use crate::causes;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SubjectsFileError {
     /// It cannot be read.
-    #[error(
-        "--subjects {}: the file cannot be read; check its path and permissions",
-        path.display()
-    )]
+    #[error("{file}: the file cannot be read; check its path and permissions")]
     Unreadable {
-        /// The file.
-        path: PathBuf,
+        /// The file, after the setting that names it.
+        file: String,
         /// What the system said.
         source: io::Error,
     },
     /// A folder, a pipe or a device: it could be endless, or not be there a second time.
-    #[error("--subjects {}: this is no regular file; write the lines to one", path.display())]
+    #[error("{file}: this is no regular file; write the lines to one")]
     NoFile {
-        /// The path.
-        path: PathBuf,
+        /// The path, after the setting that names it.
+        file: String,
     },
     /// It is too long.
     #[error(
-        "--subjects {}: the file has more than {bytes_max} bytes; take out the credentials that \
-         have run out, or raise `--limit subjects_file_bytes_max=`",
-        path.display()
+        "{file}: the file has more than {bytes_max} bytes; take out the credentials that have run \
+         out, or raise `--limit subjects_file_bytes_max=`"
     )]
     TooLarge {
-        /// The file.
-        path: PathBuf,
+        /// The file, after the setting that names it.
+        file: String,
         /// The limit.
         bytes_max: u64,
     },
     /// It is not text.
-    #[error("--subjects {}: the file is not UTF-8 text; save it as such", path.display())]
+    #[error("{file}: the file is not UTF-8 text; save it as such")]
     NoText {
-        /// The file.
-        path: PathBuf,
+        /// The file, after the setting that names it.
+        file: String,
     },
     /// One of its lines.
-    #[error("--subjects {}", path.display())]
+    #[error("{file}")]
     BadLine {
-        /// The file.
-        path: PathBuf,
+        /// The file, after the setting that names it.
+        file: String,
         /// Which, why, and what to do.
         source: SubjectsError,
     },
+}
+
+/// The operator's file, and how its setting is named.
+#[derive(Clone, Debug)]
+pub(super) struct SubjectsFile {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// `--subjects`, or a place in a file of options.
+    pub(super) setting: String,
 }
 
 /// Reads the file, if it has no more than `bytes_max` bytes. Blocks as long as its disk does.
 ///
 /// # Errors
 /// See [`SubjectsFileError`].
-pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Subjects, SubjectsFileError> {
-    let file = || path.to_owned();
-    let unreadable = |source| SubjectsFileError::Unreadable { path: file(), source };
+pub(super) fn read(from: &SubjectsFile, bytes_max: u64) -> Result<Subjects, SubjectsFileError> {
+    let path = &from.path;
+    let file = || format!("{} {}", from.setting, path.display());
+    let unreadable = |source| SubjectsFileError::Unreadable { file: file(), source };
     // Before it is opened: to open a pipe can take for ever.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(SubjectsFileError::NoFile { path: file() });
+        return Err(SubjectsFileError::NoFile { file: file() });
     }
     let mut bytes = Vec::new();
     let opened = File::open(path).map_err(unreadable)?;
     // Files such as those of /proc say nothing of their length: one byte more tells.
     opened.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(SubjectsFileError::TooLarge { path: file(), bytes_max });
+        return Err(SubjectsFileError::TooLarge { file: file(), bytes_max });
     }
-    let text = String::from_utf8(bytes).map_err(|_| SubjectsFileError::NoText { path: file() })?;
-    Subjects::parse(&text).map_err(|source| SubjectsFileError::BadLine { path: file(), source })
+    let text = String::from_utf8(bytes).map_err(|_| SubjectsFileError::NoText { file: file() })?;
+    Subjects::parse(&text).map_err(|source| SubjectsFileError::BadLine { file: file(), source })
 }
 
 /// The file, read again whenever the process gets SIGHUP.
 pub(super) struct Reread {
-    path: PathBuf,
+    file: SubjectsFile,
     bytes_max: u64,
     hangup: Signal,
 }
@@ -94,16 +100,16 @@ impl Reread {
     ///
     /// # Errors
     /// When the operating system refuses a handler.
-    pub(super) fn install(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
-        Ok(Self { path, bytes_max, hangup: signal(SignalKind::hangup())? })
+    pub(super) fn install(file: SubjectsFile, bytes_max: u64) -> io::Result<Self> {
+        Ok(Self { file, bytes_max, hangup: signal(SignalKind::hangup())? })
     }
 
     /// Gives the gateway what the file holds, each time anew; a file that cannot be used changes
     /// nothing. Never ends.
     pub(super) async fn run(mut self, gateway: &Gateway) {
         while self.hangup.recv().await.is_some() {
-            let (path, bytes_max) = (self.path.clone(), self.bytes_max);
-            let reading = spawn_blocking(move || read(&path, bytes_max));
+            let (file, bytes_max) = (self.file.clone(), self.bytes_max);
+            let reading = spawn_blocking(move || read(&file, bytes_max));
             match reading.await {
                 Ok(Ok(subjects)) => {
                     let credentials = subjects.len();
@@ -123,12 +129,18 @@ impl Reread {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const BYTES_MAX: u64 = 100;
 
+    fn file(path: &Path) -> SubjectsFile {
+        SubjectsFile { path: path.to_owned(), setting: "--subjects".to_owned() }
+    }
+
     fn told(path: &Path) -> String {
-        causes::told(&read(path, BYTES_MAX).unwrap_err())
+        causes::told(&read(&file(path), BYTES_MAX).unwrap_err())
     }
 
     #[test]
@@ -150,7 +162,7 @@ mod tests {
             assert!(!text.contains("secret"), "{text}");
         }
         std::fs::write(&path, vec![b'#'; BYTES_MAX as usize]).unwrap();
-        assert_eq!(read(&path, BYTES_MAX).unwrap().len(), 0);
+        assert_eq!(read(&file(&path), BYTES_MAX).unwrap().len(), 0);
     }
 
     #[test]

@@ -36,12 +36,23 @@ pub(crate) fn is_stateless(headers: &HeaderMap, incoming: &Incoming) -> bool {
     claims_stateless(headers)
         || match incoming {
             Incoming::One(message) => {
-                let inside = message.meta_str(PROTOCOL_VERSION_META);
-                inside.is_some_and(|date| Revision::new(date).is_stateless())
+                names_stateless(message)
                     || message.method() == Some(DISCOVER) && has_no_session(headers)
             }
             Incoming::Batch(_) => false,
         }
+}
+
+/// True if head and body of an `initialize` agree on a revision that has none. It opens no session
+/// then, and is not passed on either.
+pub(crate) fn has_no_initialize(headers: &HeaderMap, initialize: &Message) -> bool {
+    claims_stateless(headers) && names_stateless(initialize)
+}
+
+/// True if a message names a revision without sessions.
+fn names_stateless(message: &Message) -> bool {
+    let inside = message.meta_str(PROTOCOL_VERSION_META);
+    inside.is_some_and(|date| Revision::new(date).is_stateless())
 }
 
 /// True if the header claims a revision without sessions.

@@ -30,7 +30,8 @@ pub(crate) enum SeatError {
     },
 }
 
-/// The seats.
+/// The seats. Clones are the same seats.
+#[derive(Clone)]
 pub(super) struct Seats {
     exchanges_max: usize,
     principal_exchanges_max: usize,

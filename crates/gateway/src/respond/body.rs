@@ -12,6 +12,8 @@ pub(super) const PARSE_ERROR: i64 = -32_700;
 pub(super) const INVALID_REQUEST: i64 = -32_600;
 /// Something failed behind the gateway.
 pub(super) const INTERNAL_ERROR: i64 = -32_603;
+/// The revision of a request has no such method.
+pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
 /// A limit is reached, or the gateway is about to stop.
 pub(super) const UNAVAILABLE: i64 = -32_000;
 

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use rejoin_core::message::ParseError;
 
-use super::body::{INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, UNAVAILABLE};
+use super::body::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNAVAILABLE};
 use crate::delete::DeleteError;
 use crate::get::GetError;
 use crate::headers::HeaderError;
@@ -35,7 +35,7 @@ const OVERLOADED: Failure = Failure {
     softens: true,
 };
 
-/// 404 means that the session is gone, and nothing else (spec SES-7).
+/// In sessions 404 means that the session is gone, and nothing else (spec SES-7).
 const UNKNOWN_SESSION: Failure = refused(StatusCode::NOT_FOUND, INVALID_REQUEST, false);
 const BAD_REQUEST: Failure = refused(StatusCode::BAD_REQUEST, INVALID_REQUEST, true);
 
@@ -80,6 +80,7 @@ pub(super) fn of_post(error: &PostError) -> Failure {
         | PostError::BatchTooLarge { .. }
         | PostError::InitializeInBatch
         | PostError::InitializeNotRequest => BAD_REQUEST,
+        PostError::InitializeUnknown => refused(StatusCode::NOT_FOUND, METHOD_NOT_FOUND, false),
         PostError::UnknownSession => UNKNOWN_SESSION,
         PostError::Initialize(error) => of_initialize(error),
         PostError::Pass(error) => of_pass(error),

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::Uri;
 use http::header::HeaderName;
+use http::{HeaderMap, Uri};
 use rejoin_core::limits::Limits;
 
 use self::credential::Credential;
@@ -22,6 +22,7 @@ pub use self::wire::WireError;
 pub(super) use self::wire::{Fault, Transport};
 use self::wire::{HttpClient, Wire};
 use super::{OpenError, Opened, Opening, Upstream};
+use crate::headers::is_reserved;
 use crate::passthrough::Passthrough;
 use crate::room::ByteRoom;
 
@@ -53,6 +54,11 @@ pub struct HttpOptions {
     pub ca_file: Option<PathBuf>,
     /// Headers of the client that are forwarded, beside its `Authorization`.
     pub forward_headers: Vec<HeaderName>,
+    /// Headers of the operator that every request carries. Values may be secrets: they are to be
+    /// marked as sensitive.
+    pub headers: HeaderMap,
+    /// The upstream's name; `None`: origin and path of its URL. Two servers may have the same.
+    pub name: Option<String>,
     /// The limits of the product.
     pub limits: Arc<Limits>,
 }
@@ -60,7 +66,14 @@ pub struct HttpOptions {
 impl HttpOptions {
     /// The client's `Authorization` is forwarded, no other header; the system's authorities.
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { auth: UpstreamAuth::Forward, ca_file: None, forward_headers: Vec::new(), limits }
+        Self {
+            auth: UpstreamAuth::Forward,
+            ca_file: None,
+            forward_headers: Vec::new(),
+            headers: HeaderMap::new(),
+            name: None,
+            limits,
+        }
     }
 }
 
@@ -81,7 +94,7 @@ pub enum HttpUpstreamError {
     #[error("the URL has a fragment, which no server would see: take out the # and what follows")]
     Fragment,
     /// A header that belongs to one connection or session, or is set by Rejoin.
-    #[error("the header `{name}` cannot be forwarded: take it out of the list")]
+    #[error("the header `{name}` cannot be forwarded or set: take it out of the list")]
     ReservedHeader {
         /// The header.
         name: HeaderName,
@@ -107,6 +120,8 @@ pub(super) struct Place {
     pub(super) auth: UpstreamAuth,
     /// From [`forwarded`].
     pub(super) forwarded: Vec<HeaderName>,
+    /// The operator's own.
+    pub(super) headers: HeaderMap,
 }
 
 /// What all sessions of one upstream share.
@@ -129,19 +144,23 @@ impl HttpUpstream {
     ///
     /// See [`HttpUpstreamError`].
     pub fn new(url: &str, options: HttpOptions) -> Result<Self, HttpUpstreamError> {
-        let (uri, name) = target::parse(url)?;
-        let HttpOptions { auth, ca_file, forward_headers, limits } = options;
+        let (uri, derived) = target::parse(url)?;
+        let HttpOptions { auth, ca_file, forward_headers, headers, name, limits } = options;
+        let name = name.unwrap_or(derived);
+        if let Some(name) = headers.keys().find(|name| is_reserved(name)) {
+            return Err(HttpUpstreamError::ReservedHeader { name: name.clone() });
+        }
         let forwarded = forwarded(&auth, forward_headers)?;
         auth.check()?;
         let secure = uri.scheme_str() == Some("https");
         let client = HttpClient::new(secure, ca_file.as_deref(), &limits)?;
-        Ok(Self::over(client, Place { name, uri, auth, forwarded }, limits))
+        Ok(Self::over(client, Place { name, uri, auth, forwarded, headers }, limits))
     }
 
     /// An upstream that is reached over `transport`.
     pub(super) fn over(transport: impl Transport, place: Place, limits: Arc<Limits>) -> Self {
-        let Place { name, uri, auth, forwarded } = place;
-        let (wire, credential) = (Wire::new(transport), Credential::new(auth));
+        let Place { name, uri, auth, forwarded, headers } = place;
+        let (wire, credential) = (Wire::new(transport, headers), Credential::new(auth));
         let room = ByteRoom::new(&limits);
         let origin = Origin { name, uri, wire, credential, forwarded, limits, room };
         Self { origin: Arc::new(origin) }

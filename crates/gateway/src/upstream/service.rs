@@ -145,7 +145,7 @@ impl ServiceUpstream {
         B::Error: Into<BoxError>,
     {
         let Endpoint { uri, forwarded } = endpoint;
-        let place = Place { name, uri, auth: AUTH, forwarded };
+        let place = Place { name, uri, auth: AUTH, forwarded, headers: ::http::HeaderMap::new() };
         Self { http: HttpUpstream::over(Calling(service), place, limits) }
     }
 }

@@ -6,7 +6,7 @@
 //! (`stderr`), and the delivery gives the driver its events (`relay::Delivery`). The supervisor
 //! (`child::Supervisor`) owns the process: it outlasts them until nothing is left of its group.
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use self::input::Writer;
 use self::line::Lines;
 use self::output::{Incoming, Reader, Sorter};
 use self::probe::{Probe, same_id};
+use self::program::Program;
 use self::relay::{Delivery, Intake};
 use super::outlet::{Outlet, events_max};
 use super::{CloseReason, Event, OpenError, Opened, Opening, Upstream};
@@ -32,6 +33,7 @@ mod input;
 mod line;
 mod output;
 mod probe;
+mod program;
 mod relay;
 mod stderr;
 
@@ -42,13 +44,23 @@ const OUTPUT_DRAIN: Duration = Duration::from_millis(200);
 /// the gateway, and comes from local configuration only.
 #[derive(Debug)]
 pub struct StdioUpstream {
-    command: String,
-    args: Vec<OsString>,
+    program: Program,
     name: Arc<str>,
     limits: Arc<Limits>,
     children: Arc<Semaphore>,
     /// Of all messages that wait for their servers to read them.
     queued_room: ByteRoom,
+}
+
+/// Places for child processes (`children_max`). Clones are the same places.
+#[derive(Clone, Debug)]
+pub struct Children(Arc<Semaphore>);
+
+impl Children {
+    /// As many places as `limits` allow.
+    pub fn new(limits: &Limits) -> Self {
+        Self(Arc::new(Semaphore::new(limits.children_max.min(Semaphore::MAX_PERMITS))))
+    }
 }
 
 impl StdioUpstream {
@@ -61,10 +73,37 @@ impl StdioUpstream {
         let command = command.into();
         let base = Path::new(&command).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = base.unwrap_or_else(|| command.clone()).into();
-        let args = args.into_iter().map(Into::into).collect();
-        let children = Arc::new(Semaphore::new(limits.children_max.min(Semaphore::MAX_PERMITS)));
+        let program = Program::new(command, args.into_iter().map(Into::into).collect());
+        let Children(children) = Children::new(&limits);
         let queued_room = ByteRoom::new(&limits);
-        Self { command, args, name, limits, children, queued_room }
+        Self { program, name, limits, children, queued_room }
+    }
+
+    /// Goes by this name instead of the command's: two servers may run the same command.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Has these variables beside those of the gateway, and in place of those of the same name.
+    pub fn with_environment(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        self.program.environment.extend(variables);
+        self
+    }
+
+    /// Runs in this directory instead of the gateway's.
+    pub fn in_directory(mut self, directory: PathBuf) -> Self {
+        self.program.directory = Some(directory);
+        self
+    }
+
+    /// Takes its place for each child from here: the cap holds for all that do.
+    pub fn sharing(mut self, children: &Children) -> Self {
+        self.children = Arc::clone(&children.0);
+        self
     }
 
     /// Looks for the command without starting it: it may still be installed later.
@@ -73,8 +112,8 @@ impl StdioUpstream {
     ///
     /// [`OpenError::Spawn`], as [`Upstream::open`] would now have it.
     pub fn find(&self) -> Result<(), OpenError> {
-        child::find(&self.command)
-            .map_err(|source| OpenError::Spawn { command: self.command.clone(), source })
+        child::find(&self.program)
+            .map_err(|source| OpenError::Spawn { command: self.program.command.clone(), source })
     }
 
     /// Messages in one queue. A channel cannot hold more than the runtime can count.
@@ -85,8 +124,8 @@ impl StdioUpstream {
     /// Starts the child and the tasks that own it.
     fn start(&self, permit: OwnedSemaphorePermit) -> Result<Starting, OpenError> {
         let limits = &self.limits;
-        let (process, pipes) = child::start(&self.command, &self.args)
-            .map_err(|source| OpenError::Spawn { command: self.command.clone(), source })?;
+        let (process, pipes) = child::start(&self.program)
+            .map_err(|source| OpenError::Spawn { command: self.program.command.clone(), source })?;
         let queue_max = self.queue_max();
         let queued_bytes_max = limits.body_bytes_max.saturating_mul(2);
         let (queue, queued) = input::queue(queue_max, queued_bytes_max, self.queued_room.clone());

@@ -192,6 +192,21 @@ async fn an_initialize_that_is_no_request_is_malformed_in_whatever_spelling() ->
 }
 
 #[tokio::test]
+async fn an_initialize_of_a_revision_that_has_none_is_unknown() -> TestResult {
+    let server = DualEra::start(Some("theirs")).await?;
+    let named = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
+    let request = json!({
+        "jsonrpc": "2.0", "id": 500, "method": "initialize", "params": { "_meta": named },
+    });
+    let newer = "MCP-Protocol-Version: 2026-07-28\r\n";
+    let (status, body) = server.ask(&post(newer, &request.to_string())).await?;
+    assert_eq!((&*status, &body["error"]["code"]), ("404", &json!(-32_601)), "{body}");
+    assert_eq!(body["id"], 500);
+    assert!(server.seen("initialize").is_empty(), "nor is it passed on");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_that_keeps_no_sessions_is_guarded_by_those_of_the_gateway() -> TestResult {
     let server = DualEra::start(None).await?;
     let session = Session::open(server.bench.address).await?;

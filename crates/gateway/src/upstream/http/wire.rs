@@ -51,7 +51,10 @@ pub(in crate::upstream) trait Transport: Send + Sync + 'static {
 }
 
 /// The way to one server, for all sessions of an upstream.
-pub(super) struct Wire(Box<dyn Transport>);
+pub(super) struct Wire {
+    transport: Box<dyn Transport>,
+    headers: HeaderMap,
+}
 
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,17 +63,21 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    pub(super) fn new(transport: impl Transport) -> Self {
-        Self(Box::new(transport))
+    /// Every request carries `headers`, in place of others of the same name.
+    pub(super) fn new(transport: impl Transport, headers: HeaderMap) -> Self {
+        Self { transport: Box::new(transport), headers }
     }
 
     /// Sends one request and waits for the head of its response, whatever that is.
     pub(super) async fn send(
         &self,
-        request: Request<Bytes>,
+        mut request: Request<Bytes>,
         departure: &Arc<Departure>,
     ) -> Result<Response<UpstreamBody>, Fault> {
-        self.0.send(request, departure).await
+        for (name, value) in &self.headers {
+            request.headers_mut().insert(name, value.clone());
+        }
+        self.transport.send(request, departure).await
     }
 
     /// Sends one request and waits for the head of its response. Follows 307 and 308 to the same

@@ -1,5 +1,4 @@
 //! A child process in a process group of its own: started, watched, ended, reaped.
-use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -12,12 +11,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::OUTPUT_DRAIN;
+use super::program::Program;
 use crate::upstream::CloseReason;
 
 /// Shortest and longest time between two looks at a process group that is being ended.
@@ -38,11 +38,10 @@ pub(super) struct Process {
     group: Group,
 }
 
-/// Starts `command` as the leader of a new process group, with the environment and directory of
-/// this process.
-pub(super) fn start(command: &str, args: &[OsString]) -> io::Result<(Process, Pipes)> {
-    let mut child = Command::new(command)
-        .args(args)
+/// Starts `program` as the leader of a new process group.
+pub(super) fn start(program: &Program) -> io::Result<(Process, Pipes)> {
+    let mut child = program
+        .command()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -74,14 +73,15 @@ pub(in crate::upstream) fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Looks for a command as [`start`] will, without starting it. Nothing is known without a `PATH`.
-pub(super) fn find(command: &str) -> io::Result<()> {
+pub(super) fn find(program: &Program) -> io::Result<()> {
+    let command = &program.command;
     if command.contains('/') {
-        return executable(Path::new(command));
+        return executable(&program.seen(Path::new(command)));
     }
-    let Some(folders) = env::var_os("PATH") else { return Ok(()) };
+    let Some(folders) = program.search_path() else { return Ok(()) };
     let mut missing = Err(io::Error::from(Errno::ENOENT));
     for folder in env::split_paths(&folders) {
-        match executable(&folder.join(command)) {
+        match executable(&program.seen(&folder).join(command)) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => missing = Err(error),
             Err(_) => {}
