@@ -198,6 +198,11 @@ fn the_command_line_wins_over_the_file() -> TestResult {
     let refused = said(&[])?;
     let expected = "rejoin.toml:6:8: hold_max_ms = 5: the limits cannot be used: hold_max_ms (5)";
     assert!(refused.contains(expected), "{refused}");
+    let refused = said(&["--limit", "retry_ms=1000"])?;
+    assert!(refused.contains("hold_max_ms = 5: the limits"), "another limit stays: {refused}");
+    // The credential of the file is that server's, and no other's.
+    let listed = said(&[&limit[..], &["--upstream", "http://other/mcp"]].concat())?;
+    assert!(listed.contains("in front of: http://other/mcp\n"), "{listed}");
     Ok(())
 }
 

@@ -49,7 +49,13 @@ impl Gateway {
         request: Request<B>,
     ) -> Response<AnswerBody> {
         let path = request.uri().path();
-        let named = gateways.iter().find(|gateway| gateway.target(path).is_some());
+        // No server takes over another's endpoint, or a path that another announced, by
+        // announcing it.
+        let mut announcing = gateways.iter().filter(|gateway| gateway.target(path).is_some());
+        let named = match gateways.iter().find(|gateway| gateway.is_endpoint(path)) {
+            Some(gateway) => Some(gateway),
+            None => announcing.next().filter(|_| announcing.next().is_none()),
+        };
         match (named, gateways) {
             // One alone says where it is.
             (Some(gateway), _) | (None, [gateway]) => gateway.handle(request).await,
@@ -64,10 +70,14 @@ impl Gateway {
 
     /// Where a request to this path goes; `None`: nowhere.
     fn target(&self, path: &str) -> Option<Target> {
-        if self.is_mounted() || path.strip_suffix('/').unwrap_or(path) == self.path() {
+        if self.is_endpoint(path) {
             return Some(Target::Endpoint);
         }
         self.passing().announced(path)
+    }
+
+    fn is_endpoint(&self, path: &str) -> bool {
+        self.is_mounted() || path.strip_suffix('/').unwrap_or(path) == self.path()
     }
 
     async fn answer<B: Body<Data = Bytes>>(

@@ -6,6 +6,8 @@
 #[path = "passthrough/support.rs"]
 mod support;
 
+#[path = "passthrough/among.rs"]
+mod among;
 #[path = "passthrough/bounds.rs"]
 mod bounds;
 #[path = "passthrough/bytes.rs"]

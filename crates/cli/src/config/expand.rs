@@ -44,6 +44,9 @@ fn value(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
                     $${ for the two characters themselves"
             .to_owned());
     }
+    if default.is_some_and(|default| default.contains("${")) {
+        return Err(format!("a default cannot hold another variable: write {name} and it apart"));
+    }
     match (lookup(name), default) {
         (Ok(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Ok(value), _) => Ok(value),
@@ -95,6 +98,10 @@ mod tests {
         assert!(
             expanded("${BYTES:-x}").unwrap_err().starts_with("the variable BYTES is not UTF-8")
         );
+        for text in ["a ${NONE:-${ONE}}", "${ONE:-${NONE}}"] {
+            let refusal = expanded(text).unwrap_err();
+            assert!(refusal.starts_with("a default cannot hold another variable"), "{refusal}");
+        }
         for text in ["${", "${ONE", "${}", "${1A}", "${A B}", "${:-x}", "${é}"] {
             let refusal = expanded(text).unwrap_err();
             assert!(refusal.contains("${NAME}") && !refusal.contains("${ONE"), "{text}: {refusal}");

@@ -60,8 +60,10 @@ pub(super) fn apply(
         let Some(key) = KEYS.into_iter().find(|key| *key == field.name) else {
             return Err(Fault::new(field.at, nearest::unknown(&field.name, &KEYS)));
         };
-        let is_of_server = OF_SERVERS.contains(&key);
-        let is_set = is_on_line(key) || (is_of_server && names_server);
+        let is_of_server =
+            OF_SERVERS.contains(&key) || OF_URL.iter().any(|(of_url, _)| *of_url == key);
+        // Limits win one by one: see `serve::limits`.
+        let is_set = (key != "limits" && is_on_line(key)) || (is_of_server && names_server);
         let args = if is_set { &mut checked } else { &mut *args };
         args.file.origins.set(key, format!("{}: {key}", source.place(field.at)));
         set(args, key, field, source)?;
@@ -79,6 +81,15 @@ pub(super) fn apply(
     Ok(())
 }
 
+fn add_limit(args: &mut ServeArgs, setting: LimitSetting, field: &Field) -> Result<(), Fault> {
+    if args.file.limits.iter().any(|set| set.name() == setting.name()) {
+        let problem = "owed_grace and owed_grace_ms are the same: take one of them out";
+        return Err(Fault::new(field.at, problem));
+    }
+    args.file.limits.push(setting);
+    Ok(())
+}
+
 fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> Result<(), Fault> {
     let node = &field.node;
     match key {
@@ -92,15 +103,10 @@ fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> R
         "on_repeat" => args.on_repeat = node.choice()?,
         "repeat_scope" => args.repeat_scope = node.choice()?,
         "delivery" => args.delivery = node.choice()?,
-        "owed_grace" => args.file.limits.push(limit("owed_grace_ms", field, source)?),
+        "owed_grace" => add_limit(args, limit("owed_grace_ms", field, source)?, field)?,
         "limits" => {
             for (name, field) in limits(node)? {
-                let setting = limit(&name, field, source)?;
-                if args.file.limits.iter().any(|set| set.name() == setting.name()) {
-                    let problem = "owed_grace and owed_grace_ms are the same: take one of them out";
-                    return Err(Fault::new(field.at, problem));
-                }
-                args.file.limits.push(setting);
+                add_limit(args, limit(&name, field, source)?, field)?;
             }
         }
         "idempotent_tools" => args.idempotent_tools = node.each(value::tool)?,

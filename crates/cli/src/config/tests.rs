@@ -258,3 +258,12 @@ fn what_is_shown_of_a_server_holds_no_argument_variable_header_or_query() {
     assert!(shown.contains("run") && shown.contains("http://h/mcp"), "{shown}");
     assert!(!shown.contains("a-secret"), "{shown}");
 }
+
+#[test]
+fn the_grace_is_set_once_in_whatever_order() {
+    let (grace, limits) = (r#""owed_grace": 9000"#, r#""limits": {"owed_grace_ms": 9000}"#);
+    for text in [format!("{{{grace}, {limits}}}"), format!("{{{limits}, {grace}}}")] {
+        let refusal = json(&text).unwrap_err();
+        assert!(refusal.contains("are the same: take one of them out"), "{refusal}");
+    }
+}

@@ -56,8 +56,12 @@ async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response
             }
             sent = &mut sending => break sent,
             () = &mut given_up => {
-                calls.sent(call.id).await;
-                calls.lost(call.id, LostReason::Cancelled).await;
+                if call.departure.revoke() {
+                    calls.not_sent(call.id, NotSentReason::Unreachable).await;
+                } else {
+                    calls.sent(call.id).await;
+                    calls.lost(call.id, LostReason::Cancelled).await;
+                }
                 return None;
             }
             () = &mut connecting, if !told => {
