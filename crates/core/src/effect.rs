@@ -160,6 +160,11 @@ pub enum Effect {
     End,
 }
 
+/// The comment that tells the reader of a stream that events up to `through` were evicted.
+pub fn gap_comment(through: EventId) -> String {
+    format!("gap: of the events up to {through} no more than the responses are kept")
+}
+
 /// A stream to attach to a connection. The body reads the log after `after`; nothing is pushed.
 #[derive(Clone, Debug)]
 pub struct Attach {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::timer::Timer;
 use super::{Replay, Session};
-use crate::effect::{Attach, Command, Effect, Output};
+use crate::effect::{Attach, Command, Effect, Output, gap_comment};
 use crate::id::{ConnectionId, EventId, Seq, StreamId};
 use crate::input::{Get, GetCursor};
 use crate::rejection::LostAnswer;
@@ -109,10 +109,7 @@ impl Session {
         if replay_until.is_some() {
             self.close_gate(connection.id, id, produced, now_ms);
         }
-        let gap = (after < evicted).then(|| {
-            let id = self.event_id(id, evicted);
-            format!("gap: of the events up to {id} no more than the responses are kept")
-        });
+        let gap = (after < evicted).then(|| gap_comment(self.event_id(id, evicted)));
         let lost = emptied.then(|| expired(&request_ids)).flatten();
         let primes = !by_post || self.start.asked.primes();
         out.effects.push(Effect::Open(Attach {

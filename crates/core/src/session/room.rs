@@ -89,9 +89,9 @@ const LADDER: [(Purpose, Sacrifice); 6] = [
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needed {
     /// Bytes of payload in the log.
-    pub(super) log: u64,
+    log: u64,
     /// Bytes of payload in rows; only the shared quotas count them.
-    pub(super) rows: u64,
+    rows: u64,
     /// Bytes that stay free for the answers of running calls.
     reserved: u64,
 }

@@ -1,7 +1,7 @@
 //! From events to the bytes of one frame.
 
 use bytes::{Bytes, BytesMut};
-use rejoin_core::effect::Event;
+use rejoin_core::effect::{Event, gap_comment};
 use rejoin_core::id::{Epoch, EventId, Seq, StreamId};
 use rejoin_core::sse::{self, EventWriter};
 
@@ -99,11 +99,7 @@ impl FrameWriter {
     }
 
     pub(super) fn gap(&mut self, through: Seq) {
-        let text = format!(
-            "gap: of the events up to {} no more than the responses are kept",
-            self.id(through)
-        );
-        self.comment(&text);
+        self.comment(&gap_comment(self.event_id(through)));
     }
 
     pub(super) fn replay_end(&mut self, until: Seq) {
@@ -117,6 +113,10 @@ impl FrameWriter {
     }
 
     fn id(&self, seq: Seq) -> String {
-        EventId { epoch: self.epoch, stream: self.stream, seq }.to_string()
+        self.event_id(seq).to_string()
+    }
+
+    fn event_id(&self, seq: Seq) -> EventId {
+        EventId { epoch: self.epoch, stream: self.stream, seq }
     }
 }
