@@ -88,7 +88,7 @@ impl Kind {
         match (self, need) {
             (Self::Stdio, _) => None,
             (Self::Fastmcp, Need::Notes | Need::LargeEvents | Need::NotFound) => None,
-            (_, Need::LateAnswer) => Some("it never answers a call that was cancelled"),
+            (_, Need::LateAnswer) => Some("it gives no result of a call that was cancelled"),
             (_, Need::OwnProcess) => Some("one process serves all its sessions, and all lose it"),
             (_, Need::Notes) => Some("it sends notifications by a timer of 5 s only"),
             (_, Need::LargeEvents) => Some("its progress events are small and 1 ms apart"),
