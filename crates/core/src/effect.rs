@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{CallId, ConnectionId, EventId, Seq, StreamId};
 use crate::ledger::Call;
 use crate::rejection::{Reason, Rejection};
+use crate::session::SessionRow;
 use crate::stream::{Stream, StreamState};
 use crate::token::{DedupKey, DedupRecord, Owner};
 
@@ -36,6 +37,8 @@ pub struct Batch {
     pub forgotten_streams: Vec<StreamId>,
     /// Events that are no longer kept.
     pub evictions: Vec<Eviction>,
+    /// The session's own row, if it changed.
+    pub session: Option<Box<SessionRow>>,
     /// True if it holds a claim, a result or an end: it must survive a power cut under
     /// `--durability calls`.
     pub durable: bool,
@@ -51,6 +54,7 @@ impl Batch {
             && self.forgotten_calls.is_empty()
             && self.forgotten_streams.is_empty()
             && self.evictions.is_empty()
+            && self.session.is_none()
     }
 }
 

@@ -58,6 +58,8 @@ pub enum Input {
         /// `retry:` for the streams that are ended.
         retry_ms: u64,
     },
+    /// The first input of a session that comes from a store: no connection outlived its process.
+    Restarted,
     /// The time named by `poll_timeout` has come.
     Tick,
 }

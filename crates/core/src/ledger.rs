@@ -180,6 +180,16 @@ impl Ledger {
         self.forgotten.get(params).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
+    /// All params that are remembered so, and until when.
+    pub fn all_forgotten(&self) -> impl Iterator<Item = (Digest32, u64)> {
+        self.forgotten.iter().map(|(&params, &until_ms)| (params, until_ms))
+    }
+
+    /// The last number that was given out.
+    pub fn last_id(&self) -> CallId {
+        self.last
+    }
+
     /// How many params are remembered so.
     pub fn forgotten(&self) -> usize {
         self.forgotten.len()

@@ -12,9 +12,11 @@ mod journal;
 mod mark;
 mod post;
 mod record;
+mod restart;
 mod retention;
 mod room;
 mod route;
+mod row;
 mod rows;
 mod timer;
 mod undo;
@@ -29,7 +31,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use check::Footprint;
+pub use restart::{Stored, Tail};
 pub use room::BackPressure;
+pub use row::{Reserved, SessionRow};
 pub use view::{CallView, SessionView, StreamView};
 
 use crate::effect::{Effect, Output};
@@ -105,6 +109,11 @@ pub struct Session {
     undo: Option<Undo>,
     changed_calls: BTreeSet<CallId>,
     changed_streams: BTreeSet<StreamId>,
+    /// True if something changed that stands in the session's own row.
+    row_changed: bool,
+    reserved: Reserved,
+    /// Events up to this one that are not in the log may have been lost with a process.
+    lost_through: Seq,
     ended: bool,
 }
 
@@ -148,6 +157,7 @@ impl Session {
     pub fn new(start: SessionStart, now_ms: u64) -> Self {
         let standalone = Stream::new(StreamId::STANDALONE, StreamState::Live, now_ms);
         let call_base = start.call_base;
+        let reserved = start.row().reserved;
         let idle_at_ms = now_ms + start.settings.limits.session_idle_ms;
         Self {
             start,
@@ -179,6 +189,9 @@ impl Session {
             undo: None,
             changed_calls: BTreeSet::new(),
             changed_streams: BTreeSet::new(),
+            row_changed: false,
+            reserved,
+            lost_through: Seq::ORIGIN,
             ended: false,
         }
     }
@@ -219,6 +232,7 @@ impl Session {
                 self.make_way(now_ms, out);
             }
             Input::Drain { retry_ms } => self.handle_drain(retry_ms, now_ms, out),
+            Input::Restarted => self.handle_restarted(now_ms, out),
             Input::Tick => self.handle_tick(now_ms, out),
         }
         self.watch_quota(now_ms);

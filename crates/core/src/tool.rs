@@ -29,25 +29,27 @@ impl Class {
 }
 
 /// What is known of the upstream's tools.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tools {
     annotated: BTreeMap<String, bool>,
 }
 
 impl Tools {
-    /// Learns the annotations of a `tools/list` result (raw JSON). Anything unexpected is ignored:
-    /// an unknown tool is not idempotent.
-    pub fn learn(&mut self, result: &[u8]) {
-        let Ok(result) = serde_json::from_slice::<Value>(result) else { return };
-        let Some(tools) = result.get("tools").and_then(Value::as_array) else { return };
+    /// Learns the annotations of a `tools/list` result (raw JSON); true if they are news. Anything
+    /// unexpected is ignored: an unknown tool is not idempotent.
+    pub fn learn(&mut self, result: &[u8]) -> bool {
+        let Ok(result) = serde_json::from_slice::<Value>(result) else { return false };
+        let Some(tools) = result.get("tools").and_then(Value::as_array) else { return false };
+        let mut is_news = false;
         for tool in tools {
             let Some(name) = tool.get("name").and_then(Value::as_str) else { continue };
             let hint = |key: &str| {
                 tool.get("annotations").and_then(|all| all.get(key)) == Some(&Value::Bool(true))
             };
             let repeatable = hint("readOnlyHint") || hint("idempotentHint");
-            self.annotated.insert(name.to_owned(), repeatable);
+            is_news |= self.annotated.insert(name.to_owned(), repeatable) != Some(repeatable);
         }
+        is_news
     }
 
     /// Classifies a request.

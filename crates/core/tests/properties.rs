@@ -18,6 +18,7 @@ use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
+use support::rows::Rows;
 use support::{call, parse, scope_key, scope_key_of, written};
 
 /// Another session of the same principal.
@@ -45,6 +46,7 @@ enum Op {
     Elsewhere { tool: u8, outcome: u8 },
     Room { bytes: u64 },
     Pass { ms: u32 },
+    Restart,
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -72,6 +74,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => prop::sample::select(vec![0, 300, u64::MAX]).prop_map(|bytes| Op::Room { bytes }),
         5 => prop::sample::select(vec![1, 50, 300, 1_000, 2_500, 6_000, 11_000, 50_000, 700_000])
             .prop_map(|ms| Op::Pass { ms }),
+        1 => Just(Op::Restart),
     ]
 }
 
@@ -128,6 +131,7 @@ struct World {
     jsons: BTreeSet<ConnectionId>,
     last: u64,
     ended: bool,
+    rows: Rows,
 }
 
 impl World {
@@ -141,6 +145,7 @@ impl World {
             agreed: Revision::new("2025-11-25"),
             settings: Arc::new(settings.clone()),
         };
+        let rows = Rows::new(&start);
         Self {
             session: Session::new(start, 1_000_000),
             settings,
@@ -157,6 +162,7 @@ impl World {
             jsons: BTreeSet::new(),
             last: 0,
             ended: false,
+            rows,
         }
     }
 
@@ -202,6 +208,7 @@ impl World {
                 return self.step(Input::TokenTaken { call, record });
             }
         }
+        self.rows.apply(&out.batch);
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
             let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);
@@ -518,6 +525,7 @@ impl World {
             Op::Closed => self.feed(Input::Upstream(FromUpstream::Closed)),
             Op::Reopened => self.feed(Input::Upstream(FromUpstream::Reopened)),
             Op::Pass { ms } => self.pass(u64::from(ms)),
+            Op::Restart => self.restart(),
             Op::Answer { call: n, .. }
             | Op::Progress { call: n }
             | Op::Ask { call: n }
@@ -564,6 +572,21 @@ impl World {
             _ => FromUpstream::Sent(call),
         };
         self.feed(Input::Upstream(event));
+    }
+
+    /// Another process takes the session from the store; no connection outlives the old one.
+    fn restart(&mut self) {
+        self.closed.extend(self.carried.keys());
+        self.unanswered.clear();
+        self.held.clear();
+        self.jsons.clear();
+        let start = self.session.start().clone();
+        let (session, first) = Session::restart(start, self.rows.stored(), self.now_ms);
+        self.session = session;
+        first.into_iter().for_each(|input| self.feed(input));
+        let running = self.session.view().calls.into_iter();
+        let running: Vec<_> = running.filter(|c| matches!(c.phase, "claimed" | "sent")).collect();
+        assert!(running.is_empty(), "nobody hears of them: {running:?}");
     }
 
     /// Everything stops: connections go, calls are answered, time passes.

@@ -366,7 +366,7 @@ fn a_json_read_leaves_no_row_behind_once_it_is_answered() {
         let call = *rig.executed().last().expect("it runs");
         rig.answer(call);
     }
-    assert!(rig.call_rows.is_empty(), "{} rows stay", rig.call_rows.len());
+    assert!(rig.rows.calls.is_empty(), "{} rows stay", rig.rows.calls.len());
 }
 
 #[test]
@@ -381,8 +381,8 @@ fn a_store_forgets_the_rows_of_streams_that_the_session_forgot() {
         rig.log.clear();
     }
     let streams_max = rejoin_core::limits::Limits::default().session_streams_max;
-    assert!(rig.stream_rows.len() <= streams_max, "{} streams", rig.stream_rows.len());
-    assert!(rig.call_rows.len() <= streams_max, "{} calls", rig.call_rows.len());
+    assert!(rig.rows.streams.len() <= streams_max, "{} streams", rig.rows.streams.len());
+    assert!(rig.rows.calls.len() <= streams_max, "{} calls", rig.rows.calls.len());
 }
 
 #[test]

@@ -200,8 +200,9 @@ impl Session {
             Some("resources/unsubscribe") => {
                 self.upstream.restore.remove(&subscription);
             }
-            _ => {}
+            _ => return,
         }
+        self.row_changed = true;
     }
 
     /// Row 6: the original is cancelled and released in the new claim's own commit, so that

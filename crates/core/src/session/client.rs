@@ -18,6 +18,7 @@ impl Session {
             Some("notifications/cancelled") => self.cancel_by_id(message, now_ms, out),
             Some("notifications/initialized") => {
                 self.upstream.initialized = Some(message.bytes().clone());
+                self.row_changed = true;
                 self.pass_on(message, out);
             }
             _ => self.pass_on(message, out),
@@ -120,13 +121,18 @@ impl Session {
         out: &mut Output,
     ) {
         for id in ids {
-            let known = id.epoch == self.start.epoch
-                && self.streams.get(&id.stream).is_some_and(|s| id.seq <= s.cursors.produced);
-            if known {
-                self.presented_cursor = true;
+            let id = self.kept_part(*id);
+            if self.known(id).is_some() {
+                self.present_cursor();
                 self.acknowledge(id.stream, id.seq, now_ms, out);
             }
         }
+    }
+
+    /// The client says how far it got: it is one that resumes.
+    pub(super) fn present_cursor(&mut self) {
+        self.row_changed |= !self.presented_cursor;
+        self.presented_cursor = true;
     }
 
     /// Moves `acked`, with all that follows: proof of the last event, the replay gate, the grace.

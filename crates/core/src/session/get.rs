@@ -8,7 +8,7 @@ use crate::effect::{Attach, Command, Effect, Output, gap_comment};
 use crate::id::{ConnectionId, EventId, Seq, StreamId};
 use crate::input::{Get, GetCursor};
 use crate::rejection::LostAnswer;
-use crate::stream::{Connection, Release, StreamState};
+use crate::stream::{Connection, Release, Stream, StreamState};
 
 impl Session {
     pub(super) fn handle_get(&mut self, get: Get, now_ms: u64, out: &mut Output) {
@@ -49,10 +49,8 @@ impl Session {
         now_ms: u64,
         out: &mut Output,
     ) {
-        let known = self.streams.get(&cursor.stream).filter(|stream| {
-            cursor.epoch == self.start.epoch && cursor.seq <= stream.cursors.produced
-        });
-        let Some(stream) = known else {
+        let cursor = self.kept_part(cursor);
+        let Some(stream) = self.known(cursor) else {
             return out.effects.push(Effect::NotResumable(connection.id));
         };
         let cancelled = stream.state == StreamState::Released(Release::Cancelled);
@@ -63,12 +61,32 @@ impl Session {
                 self.withdraw(held.id, now_ms, out);
             }
         }
-        self.presented_cursor = true;
+        self.present_cursor();
         self.acknowledge(cursor.stream, cursor.seq, now_ms, out);
         if is_last || cancelled {
             return out.effects.push(Effect::NotResumable(connection.id));
         }
         self.resume(cursor.stream, connection, cursor.seq, false, now_ms, out);
+    }
+
+    /// The stream of a cursor that may name one of its events.
+    pub(super) fn known(&self, cursor: EventId) -> Option<&Stream> {
+        let stream = self.streams.get(&cursor.stream)?;
+        let is_ours = cursor.epoch == self.start.epoch && cursor.seq <= stream.cursors.produced;
+        is_ours.then_some(stream)
+    }
+
+    /// A cursor beyond the end of its stream names an event that was lost together with a process:
+    /// progress, since results are durable before they leave. Its client has read it; nothing that
+    /// is still there is behind it.
+    pub(super) fn kept_part(&self, cursor: EventId) -> EventId {
+        let produced = self.streams.get(&cursor.stream).map(|stream| stream.cursors.produced);
+        match produced {
+            Some(produced) if cursor.seq > produced && cursor.seq <= self.lost_through => {
+                EventId { seq: produced, ..cursor }
+            }
+            _ => cursor,
+        }
     }
 
     /// Attaches a connection to a stream at a cursor: replay, then live.

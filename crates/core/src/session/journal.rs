@@ -171,6 +171,7 @@ impl Session {
                 None => out.batch.forgotten_streams.push(id),
             }
         }
+        self.write_session_row(out);
     }
 }
 

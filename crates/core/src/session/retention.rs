@@ -96,6 +96,7 @@ impl Session {
             .filter(|call| call.stream == Some(id) && call.class == Class::Effectful)
             .map(|call| (call.params, call.window_start_ms().max(now_ms) + window_ms))
             .collect();
+        self.row_changed |= !kept.is_empty();
         kept.into_iter()
             .all(|(params, until)| self.ledger.remember_forgotten(params, until, now_ms, max))
     }

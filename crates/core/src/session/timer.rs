@@ -104,7 +104,10 @@ impl Session {
     /// An owed stream was not resumed in time: it holds nothing any more, and stays resumable.
     fn abandon(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
         self.move_stream(id, StreamState::Abandoned, now_ms, out);
-        self.never_resumes |= !self.presented_cursor;
+        if !self.presented_cursor {
+            self.never_resumes = true;
+            self.row_changed = true;
+        }
         self.review_due = true;
     }
 

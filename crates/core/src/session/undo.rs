@@ -128,6 +128,7 @@ impl Session {
                 out.batch.forgotten_calls.extend(batch.forgotten_calls);
                 out.batch.forgotten_streams.extend(batch.forgotten_streams);
                 out.batch.evictions.extend(batch.evictions);
+                out.batch.session = batch.session;
                 out.batch.durable |= batch.durable;
                 out.effects.extend(effects);
             }
@@ -169,6 +170,8 @@ impl Session {
         out.effects.extend(claimed.room.effects);
         self.changed_calls = claimed.room.calls;
         self.changed_streams = claimed.room.streams;
+        // Its own row was in what was refused, perhaps.
+        self.row_changed = true;
         if let Some(key) = key {
             let owner = self.ledger.with_key(&key);
             let ours = record.owner.session == self.start.session;

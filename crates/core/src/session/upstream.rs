@@ -129,7 +129,7 @@ impl Session {
         if call.method == "tools/list"
             && let Some(result) = message.result()
         {
-            self.tools.learn(result);
+            self.row_changed |= self.tools.learn(result);
         }
     }
 

@@ -1,7 +1,9 @@
 //! A session on a virtual clock, with a log, a client and a server that the test plays itself.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its own part")]
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod rows;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
 use rejoin_core::settings::{RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Token};
+use rows::Rows;
 
 /// One session under test.
 pub struct Rig {
@@ -27,9 +30,7 @@ pub struct Rig {
     /// What a store would hold no longer.
     pub evictions: Vec<Eviction>,
     pub tokens: BTreeMap<DedupKey, DedupRecord>,
-    /// Rows that a store would hold.
-    pub call_rows: BTreeSet<CallId>,
-    pub stream_rows: BTreeSet<StreamId>,
+    pub rows: Rows,
     pub effects: Vec<Effect>,
     /// True if requests are looked up in all sessions of the principal.
     pub scoped: bool,
@@ -104,14 +105,14 @@ impl Rig {
             agreed: Revision::new("2025-11-25"),
             settings: Arc::new(settings),
         };
+        let rows = Rows::new(&start);
         Self {
             session: Session::new(start, now_ms),
             now_ms,
             log: BTreeMap::new(),
             evictions: Vec::new(),
             tokens: BTreeMap::new(),
-            call_rows: BTreeSet::new(),
-            stream_rows: BTreeSet::new(),
+            rows,
             effects: Vec::new(),
             scoped,
             next_connection: 1,
@@ -140,14 +141,7 @@ impl Rig {
                 return self.step(Input::TokenTaken { call, record });
             }
         }
-        self.call_rows.extend(out.batch.calls.iter().map(|call| call.id));
-        self.stream_rows.extend(out.batch.streams.iter().map(|stream| stream.id));
-        for call in &out.batch.forgotten_calls {
-            self.call_rows.remove(call);
-        }
-        for stream in &out.batch.forgotten_streams {
-            self.stream_rows.remove(stream);
-        }
+        self.rows.apply(&out.batch);
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
             let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);
@@ -328,8 +322,16 @@ impl Rig {
         commands.collect()
     }
 
+    /// The process ends, and another one takes the session from the store.
+    pub fn restart(&mut self) {
+        let start = self.session.start().clone();
+        let (session, first) = Session::restart(start, self.rows.stored(), self.now_ms);
+        self.session = session;
+        first.into_iter().for_each(|input| self.feed(input));
+    }
+
     /// Rows that decided, in order.
-    pub fn rows(&self) -> Vec<(ConnectionId, u8, &'static str)> {
+    pub fn decided(&self) -> Vec<(ConnectionId, u8, &'static str)> {
         let rows = self.effects.iter().filter_map(|effect| match effect {
             Effect::Note(Note::Decided { connection, row, verdict, .. }) => {
                 Some((*connection, *row, *verdict))

@@ -1,0 +1,124 @@
+//! What of a session is not in its calls, streams and events, as the store keeps it.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Session, SessionStart};
+use crate::effect::Output;
+use crate::id::{CallId, Digest32, Epoch, Seq, StreamId};
+use crate::revision::Revision;
+use crate::tool::Tools;
+
+/// Numbers that one write reserves: so many are given out before the row is written again.
+const BLOCK: u32 = 256;
+/// As [`BLOCK`], for events: they are many.
+const EVENTS_BLOCK: u64 = 4_096;
+
+/// One row for each session: written when it is made, and whenever something of it changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// The life of its log.
+    pub epoch: Epoch,
+    /// The revision that the client asked for.
+    pub asked: Revision,
+    /// The revision that was agreed.
+    pub agreed: Revision,
+    /// Numbers that may have been given out.
+    pub reserved: Reserved,
+    /// True if the client has ever resumed or confirmed anything.
+    pub presented_cursor: bool,
+    /// True once a stream was abandoned although no cursor was ever presented.
+    pub never_resumes: bool,
+    /// What is known of the server's tools.
+    pub tools: Tools,
+    /// `notifications/initialized`, as the client sent it.
+    pub initialized: Option<Bytes>,
+    /// Settings to restore in a server that is started again, by what they set.
+    pub restore: Vec<(Bytes, Bytes)>,
+    /// Params of calls that were forgotten although a repeat must not run, and until when
+    /// (Unix ms).
+    pub forgotten: Vec<(Digest32, u64)>,
+}
+
+/// The last number of each kind that may have been given out. A number is used only once a row
+/// that covers it is durable, so that none is given out twice, whatever a power cut took: an event
+/// id never names two events, and an answer never reaches a younger call (design section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved {
+    /// Of its events.
+    pub seq: Seq,
+    /// Of its streams.
+    pub stream: StreamId,
+    /// Of its calls.
+    pub call: CallId,
+    /// Of the server's requests, as its client knows them.
+    pub server_request: u64,
+}
+
+impl SessionStart {
+    /// The row of a session that has just been started.
+    pub fn row(&self) -> SessionRow {
+        SessionRow {
+            epoch: self.epoch,
+            asked: self.asked.clone(),
+            agreed: self.agreed.clone(),
+            reserved: Reserved::after(Seq::ORIGIN, StreamId::STANDALONE, self.call_base, 0),
+            presented_cursor: false,
+            never_resumes: false,
+            tools: Tools::default(),
+            initialized: None,
+            restore: Vec::new(),
+            forgotten: Vec::new(),
+        }
+    }
+}
+
+impl Reserved {
+    /// A block of each kind beyond what was given out.
+    pub(super) fn after(seq: Seq, stream: StreamId, call: CallId, server_request: u64) -> Self {
+        Self {
+            seq: Seq(seq.0.saturating_add(EVENTS_BLOCK)),
+            stream: StreamId(stream.0.saturating_add(BLOCK)),
+            call: CallId(call.0.saturating_add(BLOCK.into())),
+            server_request: server_request.saturating_add(BLOCK.into()),
+        }
+    }
+}
+
+impl Session {
+    /// Its row as it is now.
+    pub fn row(&self) -> SessionRow {
+        let restore = self.upstream.restore.iter();
+        SessionRow {
+            epoch: self.start.epoch,
+            asked: self.start.asked.clone(),
+            agreed: self.start.agreed.clone(),
+            reserved: self.reserved,
+            presented_cursor: self.presented_cursor,
+            never_resumes: self.never_resumes,
+            tools: self.tools.clone(),
+            initialized: self.upstream.initialized.clone(),
+            restore: restore.map(|(key, message)| (key.clone().into(), message.clone())).collect(),
+            forgotten: self.ledger.all_forgotten().collect(),
+        }
+    }
+
+    /// Puts its row into the batch, if something of it changed or a reserved number ran out.
+    pub(super) fn write_session_row(&mut self, out: &mut Output) {
+        let given = (self.last_seq, self.last_stream, self.ledger.last_id());
+        let reserved = self.reserved;
+        let is_beyond = given.0 > reserved.seq
+            || given.1 > reserved.stream
+            || given.2 > reserved.call
+            || self.last_server_request > reserved.server_request;
+        if is_beyond {
+            let (seq, stream, call) = given;
+            self.reserved = Reserved::after(seq, stream, call, self.last_server_request);
+            out.batch.durable = true;
+        }
+        if is_beyond || std::mem::take(&mut self.row_changed) {
+            self.row_changed = false;
+            out.batch.session = Some(Box::new(self.row()));
+        }
+    }
+}

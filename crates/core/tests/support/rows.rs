@@ -1,0 +1,90 @@
+//! What a store would hold of a session: enough to start it again from.
+
+use std::collections::BTreeMap;
+
+use rejoin_core::effect::{Batch, EventKind};
+use rejoin_core::id::{CallId, Seq, StreamId};
+use rejoin_core::ledger::Call;
+use rejoin_core::session::{SessionRow, SessionStart, Stored, Tail};
+use rejoin_core::stream::Stream;
+
+#[derive(Clone, Debug)]
+pub struct Rows {
+    row: SessionRow,
+    pub calls: BTreeMap<CallId, Call>,
+    pub streams: BTreeMap<StreamId, Stream>,
+    events: BTreeMap<Seq, Kept>,
+    produced: BTreeMap<StreamId, Seq>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    stream: StreamId,
+    kind: EventKind,
+    bytes: u64,
+}
+
+impl Rows {
+    pub fn new(start: &SessionStart) -> Self {
+        Self {
+            row: start.row(),
+            calls: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            produced: BTreeMap::new(),
+        }
+    }
+
+    pub fn apply(&mut self, batch: &Batch) {
+        if let Some(row) = &batch.session {
+            self.row = (**row).clone();
+        }
+        self.calls.extend(batch.calls.iter().map(|call| (call.id, call.clone())));
+        self.streams.extend(batch.streams.iter().map(|stream| (stream.id, stored(stream))));
+        for event in &batch.events {
+            let bytes = event.payload.len() as u64;
+            let kept = Kept { stream: event.stream, kind: event.kind, bytes };
+            assert!(event.seq <= self.row.reserved.seq, "{} was not reserved", event.seq);
+            assert!(self.events.insert(event.seq, kept).is_none(), "{} came twice", event.seq);
+            self.produced.insert(event.stream, event.seq);
+        }
+        for eviction in &batch.evictions {
+            self.events.retain(|seq, kept| {
+                let covers = kept.stream == eviction.stream && *seq <= eviction.through;
+                !covers || !eviction.responses_too && kept.kind == EventKind::Response
+            });
+        }
+        for call in &batch.forgotten_calls {
+            self.calls.remove(call);
+        }
+        for stream in &batch.forgotten_streams {
+            self.streams.remove(stream);
+            self.produced.remove(stream);
+        }
+    }
+
+    pub fn stored(&self) -> Stored {
+        let tails = self.produced.iter().map(|(&stream, &produced)| {
+            let sum = |kinds: &[EventKind]| {
+                let kept = self.events.values().filter(|kept| kept.stream == stream);
+                kept.filter(|kept| kinds.contains(&kept.kind)).map(|kept| kept.bytes).sum()
+            };
+            let progress: u64 = sum(&[EventKind::Notification, EventKind::ServerRequest]);
+            let response_bytes = sum(&[EventKind::Response]);
+            Tail { stream, produced, bytes: progress + response_bytes, response_bytes }
+        });
+        Stored {
+            row: self.row.clone(),
+            calls: self.calls.values().cloned().collect(),
+            streams: self.streams.values().cloned().collect(),
+            tails: tails.collect(),
+            last_seq: self.produced.values().copied().max().unwrap_or_default(),
+        }
+    }
+}
+
+/// As a store gives it back.
+fn stored(stream: &Stream) -> Stream {
+    let json = serde_json::to_vec(stream).expect("a row can be written");
+    serde_json::from_slice(&json).expect("a row can be read")
+}
