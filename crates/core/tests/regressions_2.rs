@@ -340,6 +340,22 @@ fn n4_the_window_runs_from_the_later_of_end_and_abandonment() {
 }
 
 #[test]
+fn an_error_for_a_cancelled_call_is_no_outcome_and_a_late_result_still_is() {
+    let mut rig = Rig::plain();
+    rig.post(&call("1", "charge", "{}"));
+    let id = rig.executed()[0];
+    cancel(&mut rig, "1");
+    let error = r#"{"code":-32800,"message":"Request cancelled"}"#;
+    rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#));
+    let again = rig.post(&call("2", "charge", "{}"));
+    assert_eq!(rig.refused(again).map(|r| r.reason), Some(Reason::OutcomeUnknown));
+    rig.answer(id);
+    let again = rig.post(&call("3", "charge", "{}"));
+    assert!(is_record(&rig, again));
+    assert_eq!(rig.executed().len(), 1);
+}
+
+#[test]
 fn n6_a_cancelled_call_is_answered_405_and_its_late_result_waits_for_a_repeat() {
     let mut rig = Rig::plain();
     let first = rig.post(&charge("1"));

@@ -380,6 +380,25 @@ fn a_row_that_another_session_took_after_its_window_is_not_written_any_more() {
 }
 
 #[test]
+fn who_resumes_after_another_sessions_row_ended_gets_the_row_back() {
+    let (mut rig, post, call) = started();
+    rig.answer(call);
+    rig.lose(post, Seq::ORIGIN);
+    let stream = rig.opened(post).expect("it streams").stream;
+    rig.pass(11 * MINUTE_MS);
+    let mut other = new_session(&rig, scoped());
+    other.post(&charge());
+    assert_eq!(other.executed().len(), 1, "the window is over");
+    rig.tokens.clone_from(&other.tokens);
+    // The other session dies; its row stays for two windows, and for longer until it is swept.
+    rig.pass(25 * MINUTE_MS);
+    let get = resume(&mut rig, stream);
+    rig.lose(get, Seq::ORIGIN);
+    assert_eq!(row(&rig).map(|row| row.owner.session), Some(rig.session.start().session));
+    assert_eq!(elsewhere(&rig), Gets::Refusal(Reason::OutcomeUnknown));
+}
+
+#[test]
 fn a_claim_that_never_ran_or_was_released_by_hand_frees_its_row() {
     let (mut rig, ..) = started();
     rig.upstream(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}"#);

@@ -298,11 +298,12 @@ impl Driver {
         draft
     }
 
-    /// Commits a draft, then carries it out. A claim whose token has an owner is undone and decided
-    /// again, as often as a POST has requests.
+    /// Commits a draft, then carries it out. If a row of it has another owner, the state machine says
+    /// what comes instead: as often as it has rows, and as the POSTs of a claim have requests.
     async fn settle(&mut self, draft: Draft) -> Result<(), Stop> {
         let Draft { mut output, asks, done } = draft;
-        let tries = self.session.start().settings.limits.batch_requests_max.saturating_add(1);
+        let requests_max = self.session.start().settings.limits.batch_requests_max;
+        let tries = output.batch.dedup.len().saturating_add(requests_max).saturating_add(1);
         for _ in 0..tries {
             match self.commit(output.batch).await {
                 Ok(()) => {

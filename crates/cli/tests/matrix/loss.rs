@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use rejoin_testkit::call::Call;
 use rejoin_testkit::check::{self, complete};
-use rejoin_testkit::deadline::{WAIT, pause, until};
+use rejoin_testkit::deadline::pause;
 use rejoin_testkit::failure::{Failure, TestResult};
 use rejoin_testkit::forward::Forward;
-use rejoin_testkit::raw::{Connection, End, Received, WireError};
+use rejoin_testkit::raw::{Connection, End, Received};
 use rejoin_testkit::session::{Identity, Session};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::server::{Kind, needs};
+use crate::server::needs;
 use crate::support::{
-    Bench, RECORDED, answered, assert_result, charge_with, cursor_of, cut, get, is_record, owed,
-    refused, resume_complete,
+    Bench, answered, assert_result, charge_with, cursor_of, cut, get, is_record, owed, refused,
+    refused_for, resume_complete,
 };
 
 /// Reads the priming event only, waits until the call runs, and cuts; gives the priming event's id.
@@ -95,7 +95,7 @@ async fn l_a_cancelled_call_that_answers_late_is_collected_not_run_again() -> Te
 }
 
 #[tokio::test]
-async fn l_a_cancelled_call_without_a_result_does_not_run_again() -> TestResult {
+async fn l_a_cancelled_call_without_a_result_stays_unknown() -> TestResult {
     let bench = Bench::start(&[]).await?;
     let session = bench.session().await?;
     let call = charge_with(10, 1, 100, 100);
@@ -103,24 +103,11 @@ async fn l_a_cancelled_call_without_a_result_does_not_run_again() -> TestResult 
     stream.messages(2).await?;
     assert_eq!(session.cancel(10).await?, 202);
     stream.clean_rest().await?;
-    until("the end of the cancelled call", WAIT, async || {
-        let response = session.answer(&call.again(11)).await?;
-        Ok::<_, WireError>(tells_the_end(&response).then_some(()))
-    })
-    .await?;
+    refused_for(&session, &call.again(11), "outcome_unknown").await?;
     // Other calls are not held by it.
     assert!(session.answer(&get(12)).await?.get("result").is_some());
     assert_eq!(bench.charges()?, 1);
     Ok(())
-}
-
-/// Whether a repeat of a cancelled call was told its end: that nobody knows it, or, where the
-/// server answers what was cancelled with an error, that error's record.
-fn tells_the_end(response: &Value) -> bool {
-    let error = &response["error"];
-    let unknown = error["data"]["reason"] == "outcome_unknown";
-    let answers = Kind::chosen() == Kind::Fastmcp;
-    unknown || answers && error["code"] == -32800 && !error["data"][RECORDED].is_null()
 }
 
 #[tokio::test]

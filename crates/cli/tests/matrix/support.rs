@@ -27,7 +27,7 @@ const LOG: &str = "info,rejoin_gateway::telemetry=debug";
 const SHORT_LIMITS: [&str; 3] = ["owed_grace_ms=3000", "retry_ms=500", "hold_max_ms=4500"];
 
 /// The mark of every record.
-pub(crate) const RECORDED: &str = "dev.rejoin/recorded";
+const RECORDED: &str = "dev.rejoin/recorded";
 
 /// Where a stream can move when its connection is lost: a held one is released, one whose final
 /// event was handed over becomes doubtful.

@@ -18,7 +18,8 @@ use crate::token::{DedupKey, DedupRecord, Outcome};
 pub(super) enum Undo {
     /// It claimed: all of it is taken back, and the POST is decided again.
     Claim(Box<Claimed>),
-    /// It told how a call stands whose row another session took over: it comes again without.
+    /// It told how a call stands whose row another session took over: it comes again without, or
+    /// over that row.
     Outcome(Box<(Batch, Vec<Effect>)>),
 }
 
@@ -106,7 +107,8 @@ impl Session {
     }
 
     /// The last output was refused and dropped whole: a row of it has another owner. A claim
-    /// is undone and its POST decided again; anything else comes again without that row.
+    /// is undone and its POST decided again; anything else comes again without that row, or over it
+    /// if its time is over.
     pub(super) fn handle_token_taken(
         &mut self,
         call: CallId,
@@ -119,8 +121,13 @@ impl Session {
             Some(Undo::Claim(claimed)) => self.undo_claim(*claimed, call, record, now_ms, out),
             Some(Undo::Outcome(refused)) => {
                 let (mut batch, effects) = *refused;
-                self.disown(call);
-                batch.dedup.retain(|write| write.record.owner.call != call);
+                if self.takes_over(call, &record, now_ms) {
+                    let rows = batch.dedup.iter_mut().filter(|w| w.record.owner.call == call);
+                    rows.for_each(|write| write.expected = Some(record.owner));
+                } else {
+                    self.disown(call);
+                    batch.dedup.retain(|write| write.record.owner.call != call);
+                }
                 out.batch.events.extend(batch.events);
                 out.batch.dedup.extend(batch.dedup);
                 out.batch.calls.extend(batch.calls);
@@ -192,6 +199,13 @@ impl Session {
             }
         }
         self.judge(waiter, now_ms, out);
+    }
+
+    /// True if the row in the way of a tokenless call protects nothing any more. A call that its
+    /// client comes back for, long after its own row went to another session, needs it again.
+    fn takes_over(&self, call: CallId, record: &DedupRecord, now_ms: u64) -> bool {
+        let is_needed = self.ledger.get(call).is_some_and(|call| call.open_scope().is_some());
+        is_needed && !record.is_in_repeat_window(now_ms)
     }
 
     /// Another session owns the row of a call: it is not ours to write any more.

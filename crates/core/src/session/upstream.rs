@@ -58,9 +58,15 @@ impl Session {
         if call.settled_by == Some(Settled::Superseded) {
             return out.effects.push(Effect::Note(Note::Ignored("response of a superseded call")));
         }
+        let error_code = message.error_code();
+        let not_run = error_code.is_some_and(|code| NOT_RUN_CODES.contains(&code));
+        if matches!(to, Phase::Cancelled { .. }) && error_code.is_some() && !not_run {
+            // Some servers answer what was cancelled with an error. That it was cancelled is known;
+            // how far it had come by then, the error does not tell.
+            return out.effects.push(Effect::Note(Note::Ignored("error for a cancelled call")));
+        }
         let body = message.edit().id(&call.request_id.clone()).finish();
         let stream = call.stream;
-        let not_run = message.error_code().is_some_and(|code| NOT_RUN_CODES.contains(&code));
         // Its row, if it has one, gets a copy.
         let copies = u64::from(call.key().is_some() && !not_run);
         let bytes = body.len() as u64;

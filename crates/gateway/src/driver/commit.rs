@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rejoin_core::effect::{Batch, DedupWrite, Event, Eviction};
+use rejoin_core::effect::{Batch, Event, Eviction};
 use rejoin_core::id::CallId;
 use rejoin_core::token::DedupRecord;
 use rejoin_store::CommitError;
@@ -17,9 +17,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A batch was not committed.
 pub(super) enum Uncommitted {
-    /// It claimed a token that has an owner.
+    /// A row that it writes has another owner.
     TokenTaken {
-        /// The claim.
+        /// The call that writes it.
         call: CallId,
         /// The row that was there first.
         record: Box<DedupRecord>,
@@ -47,16 +47,10 @@ impl Driver {
             };
             match error {
                 CommitError::TokenTaken { key, record } => {
-                    let refused = batch.dedup.iter().position(|write| write.key == key);
-                    let Some(index) = refused else { return Err(Uncommitted::Failed) };
-                    if is_claim(&batch.dedup[index]) {
-                        let call = batch.dedup[index].record.owner.call;
-                        return Err(Uncommitted::TokenTaken { call, record });
-                    }
-                    // How a call ended is recorded even if its token's row has gone to another by
-                    // now (it had expired): only the row is left alone.
-                    tracing::info!(session = %self.tag, "a token has a newer owner");
-                    batch.dedup.remove(index);
+                    let refused = batch.dedup.iter().find(|write| write.key == key);
+                    let Some(write) = refused else { return Err(Uncommitted::Failed) };
+                    tracing::debug!(session = %self.tag, "the row of a call has another owner");
+                    return Err(Uncommitted::TokenTaken { call: write.record.owner.call, record });
                 }
                 CommitError::OverQuota(_) if has_old(&batch) => {
                     // A store counts what is added before what is given back: that goes first.
@@ -108,11 +102,6 @@ fn take_old(batch: &mut Batch) -> Vec<Eviction> {
     let (old, own) = evictions.into_iter().partition(|eviction| is_of_old(eviction, batch));
     batch.evictions = own;
     old
-}
-
-/// True if a write makes its call the token's owner; otherwise the call says how it stands.
-fn is_claim(write: &DedupWrite) -> bool {
-    write.expected != Some(write.record.owner)
 }
 
 #[cfg(test)]
