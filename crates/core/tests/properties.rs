@@ -132,6 +132,8 @@ struct World {
     last: u64,
     ended: bool,
     rows: Rows,
+    /// Params that another session ran.
+    elsewhere: BTreeSet<[u8; 32]>,
 }
 
 impl World {
@@ -163,6 +165,7 @@ impl World {
             last: 0,
             ended: false,
             rows,
+            elsewhere: BTreeSet::new(),
         }
     }
 
@@ -286,10 +289,12 @@ impl World {
         here.chain(elsewhere.map(|(_, row)| row.params)).collect()
     }
 
-    /// What must not run again has a row that tells other sessions so.
+    /// What must not run again has a row that tells other sessions so. A row names one call: what
+    /// another session ran after its window, and its client came back for, only its own knows.
     fn check_rows(&self) {
         let scoped = self.settings.repeat_scope == RepeatScope::Principal;
-        for ran in self.open_calls().iter().filter(|ran| scoped && ran.token.is_none()) {
+        let shared = |ran: &&&Ran| ran.token.is_none() && !self.elsewhere.contains(&ran.params);
+        for ran in self.open_calls().iter().filter(|_| scoped).filter(shared) {
             let row = self.tokens.get(&scope_key_of(&ran.params));
             let told = row.is_some_and(|row| row.is_in_repeat_window(self.now_ms));
             assert!(told, "no other session knows of {ran:?}: {row:?}");
@@ -321,6 +326,7 @@ impl World {
         let (result_expires_ms, expires_ms) = (until_ms, until_ms);
         let row = DedupRecord { owner, params, outcome, result_expires_ms, expires_ms };
         self.tokens.insert(key, row);
+        self.elsewhere.insert(params);
     }
 
     fn open_calls(&self) -> Vec<&Ran> {
