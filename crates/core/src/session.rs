@@ -65,6 +65,8 @@ pub struct SessionStart {
     pub asked: Revision,
     /// The revision that was agreed.
     pub agreed: Revision,
+    /// What its gateway needs to serve it again after a restart; opaque here.
+    pub origin: Bytes,
     /// What the operator chose.
     pub settings: Arc<Settings>,
 }

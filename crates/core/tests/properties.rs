@@ -7,6 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use rejoin_core::effect::{Effect, Event, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId, digest};
@@ -145,6 +146,7 @@ impl World {
             epoch: Epoch(1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
+            origin: Bytes::new(),
             settings: Arc::new(settings.clone()),
         };
         let rows = Rows::new(&start);

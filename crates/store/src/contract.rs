@@ -6,6 +6,7 @@ use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{Digest32, Seq, StreamId};
 use rejoin_core::ledger::Call;
 use rejoin_core::limits::Limits;
+use rejoin_core::session::{SessionRow, Tail};
 use rejoin_core::stream::Stream;
 use rejoin_core::token::{DedupKey, DedupRecord};
 
@@ -85,10 +86,14 @@ pub struct Loaded {
     pub version: Version,
     /// Who it belongs to.
     pub principal: PrincipalKey,
+    /// Its own row, as of its last commit; `None`: there was none yet.
+    pub row: Option<SessionRow>,
     /// Its calls, oldest first.
     pub calls: Vec<Call>,
     /// Its streams, oldest first.
     pub streams: Vec<Stream>,
+    /// How far the log of each stream goes that something was appended to.
+    pub tails: Vec<Tail>,
     /// The last event ever appended; evictions do not lower it.
     pub last_seq: Seq,
 }
@@ -158,6 +163,20 @@ pub struct PrincipalUsage {
 /// quota, storage. A refused batch leaves no trace.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// The life of what is stored, if it outlives the process: another number for what was begun
+    /// anew. `None`: it ends with the process.
+    fn epoch(&self) -> Option<u64> {
+        None
+    }
+
+    /// At most `rows_max` stored sessions after `after`, in the order of their keys; fewer only if
+    /// there are no more.
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError>;
+
     /// Makes a session without calls, streams and events.
     ///
     /// # Errors
@@ -192,7 +211,7 @@ pub trait Store: Send + Sync + 'static {
     /// 109(104)  -> Backwards { last_seq: 110, seq: 109 }
     /// ```
     ///
-    /// **Calls and streams** replace the rows of the same number.
+    /// **Calls, streams** and the **session's own row** replace what was there.
     ///
     /// **Tokens** are written in order. A row of anyone but `expected` refuses the batch, and is
     /// returned as it is; no row refuses nothing (it may have expired). A record that is `Freed`

@@ -167,12 +167,24 @@ macro_rules! pass {
 
 #[async_trait]
 impl Store for FaultStore {
+    fn epoch(&self) -> Option<u64> {
+        self.inner.epoch()
+    }
+
     async fn create(
         &self,
         session: SessionKey,
         principal: PrincipalKey,
     ) -> Result<Opened, CreateError> {
         pass!(self, Create, CreateError, self.inner.create(session, principal))
+    }
+
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        pass!(self, Load, LoadError, self.inner.sessions(after, rows_max))
     }
 
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {

@@ -194,6 +194,20 @@ impl Store for MemoryStore {
         Ok(opened)
     }
 
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        let mut keys: Vec<SessionKey> = Vec::new();
+        for shard in &self.shards {
+            keys.extend(lock(shard).keys().filter(|key| after.is_none_or(|after| **key > after)));
+        }
+        keys.sort_unstable();
+        keys.truncate(rows_max);
+        Ok(keys)
+    }
+
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
         let Some(cell) = self.cell(&session) else { return Ok(None) };
         let loaded = lock(&cell.log).load(cell.principal);

@@ -19,6 +19,8 @@ const EVENTS_BLOCK: u64 = 4_096;
 pub struct SessionRow {
     /// The life of its log.
     pub epoch: Epoch,
+    /// What its gateway needs to serve it again; opaque here.
+    pub origin: Bytes,
     /// The revision that the client asked for.
     pub asked: Revision,
     /// The revision that was agreed.
@@ -60,6 +62,7 @@ impl SessionStart {
     pub fn row(&self) -> SessionRow {
         SessionRow {
             epoch: self.epoch,
+            origin: self.origin.clone(),
             asked: self.asked.clone(),
             agreed: self.agreed.clone(),
             reserved: Reserved::after(Seq::ORIGIN, StreamId::STANDALONE, self.call_base, 0),
@@ -91,6 +94,7 @@ impl Session {
         let restore = self.upstream.restore.iter();
         SessionRow {
             epoch: self.start.epoch,
+            origin: self.start.origin.clone(),
             asked: self.start.asked.clone(),
             agreed: self.start.agreed.clone(),
             reserved: self.reserved,

@@ -103,6 +103,7 @@ impl Rig {
             epoch: Epoch(1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
+            origin: Bytes::new(),
             settings: Arc::new(settings),
         };
         let rows = Rows::new(&start);

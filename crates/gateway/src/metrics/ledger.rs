@@ -216,12 +216,24 @@ fn is_unsettled(state: StreamState) -> bool {
 
 #[async_trait]
 impl Store for CountedStore {
+    fn epoch(&self) -> Option<u64> {
+        self.inner.epoch()
+    }
+
     async fn create(
         &self,
         session: SessionKey,
         principal: PrincipalKey,
     ) -> Result<Opened, CreateError> {
         self.inner.create(session, principal).await
+    }
+
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        self.inner.sessions(after, rows_max).await
     }
 
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {

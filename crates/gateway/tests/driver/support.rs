@@ -186,9 +186,21 @@ impl TestStore {
 
 #[async_trait]
 impl Store for TestStore {
+    fn epoch(&self) -> Option<u64> {
+        self.inner.epoch()
+    }
+
     async fn create(&self, s: SessionKey, p: PrincipalKey) -> Result<Created, CreateError> {
         self.inner.create(s, p).await
     }
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        self.inner.sessions(after, rows_max).await
+    }
+
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
         self.inner.load(session).await
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use rejoin_core::effect::Batch;
+use rejoin_core::effect::{Batch, Event, EventKind};
 use rejoin_core::id::{CallId, Seq, StreamId, digest};
 use rejoin_core::ledger::Phase;
+use rejoin_core::session::Tail;
 use rejoin_core::stream::StreamState;
 
 use super::writer::{
-    STREAM, Writer, call, dedup, events, finished, key, principal, record, stream,
+    STREAM, Writer, call, dedup, events, finished, key, principal, record, row, stream,
 };
 use crate::contract::Store;
 use crate::error::{CommitError, CreateError, ReadError, RemoveError};
@@ -28,7 +29,8 @@ pub async fn what_was_committed_is_loaded(store: Arc<dyn Store>) {
     let mut writer = Writer::create_for(&store, "s", "alice").await;
     let fresh = store.load(writer.session).await.expect("it loads").expect("it is there");
     assert_eq!((fresh.version, fresh.last_seq), (writer.version, Seq::ORIGIN));
-    assert!(fresh.calls.is_empty() && fresh.streams.is_empty());
+    assert!(fresh.calls.is_empty() && fresh.streams.is_empty() && fresh.tails.is_empty());
+    assert!(fresh.row.is_none(), "nothing was committed");
     writer.fence = fresh.fence;
     let event = writer.note(STREAM, b"e");
     let last_seq = event.seq;
@@ -36,6 +38,7 @@ pub async fn what_was_committed_is_loaded(store: Arc<dyn Store>) {
         events: vec![event],
         calls: vec![call(2, Phase::Sent), call(1, Phase::Finished)],
         streams: vec![stream(STREAM, StreamState::Live), stream(StreamId(1), StreamState::Owed)],
+        session: Some(Box::new(row("as it is"))),
         durable: true,
         ..Batch::default()
     };
@@ -48,10 +51,57 @@ pub async fn what_was_committed_is_loaded(store: Arc<dyn Store>) {
     assert_eq!(loaded.calls[0].request_id, "\"a\"");
     let streams: Vec<_> = loaded.streams.iter().map(|stream| (stream.id, stream.state)).collect();
     assert_eq!(streams, [(StreamId(1), StreamState::Owed), (STREAM, StreamState::Live)]);
+    assert_eq!(loaded.row.map(|row| row.origin), Some("as it is".into()));
+    let tail = Tail { stream: STREAM, produced: last_seq, bytes: 1, response_bytes: 0 };
+    assert_eq!(loaded.tails, [tail]);
     writer.fence = loaded.fence;
     writer.evict(STREAM, u64::MAX, true).await;
     let evicted = store.load(writer.session).await.expect("it loads").expect("it is there");
     assert_eq!(evicted.last_seq, last_seq, "evictions do not lower it");
+    assert_eq!(evicted.tails, [Tail { bytes: 0, ..tail }]);
+    assert_eq!(evicted.row.map(|row| row.origin), Some("as it is".into()));
+}
+
+/// The log goes further than the rows of its streams: a load tells how far, and what is kept.
+pub async fn a_load_tells_how_far_each_stream_goes(store: Arc<dyn Store>) {
+    let mut writer = Writer::create(&store, "s").await;
+    writer.append(STREAM, &["1", "22", "333"]).await;
+    let answer = Event { kind: EventKind::Response, ..writer.note(STREAM, b"4444") };
+    writer.commit(events([answer])).await.expect("it is committed");
+    writer.append(StreamId(1), &["55555"]).await;
+    let _watched = store.watch(writer.session, StreamId(9)).await.expect("it is watched");
+    writer.evict(STREAM, 102, false).await;
+    let tails = store.load(writer.session).await.expect("it loads").expect("it is there").tails;
+    let tail = |stream, produced, bytes, response_bytes| Tail {
+        stream,
+        produced: Seq(produced),
+        bytes,
+        response_bytes,
+    };
+    let mut sorted = tails.clone();
+    sorted.sort_by_key(|tail| tail.stream);
+    assert_eq!(sorted, [tail(StreamId(1), 105, 5, 0), tail(STREAM, 104, 7, 4)]);
+}
+
+/// All sessions can be walked through in parts, and no other.
+pub async fn sessions_are_listed_in_parts(store: Arc<dyn Store>) {
+    let mut keys = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        keys.push(Writer::create(&store, name).await.session);
+    }
+    let gone = Writer::create(&store, "gone").await;
+    store.remove(gone.session, gone.fence).await.expect("it is removed");
+    keys.sort_unstable();
+    let mut listed = Vec::new();
+    loop {
+        let part = store.sessions(listed.last().copied(), 2).await.expect("they are listed");
+        let is_last = part.len() < 2;
+        listed.extend(part);
+        if is_last {
+            break;
+        }
+    }
+    assert_eq!(listed, keys);
 }
 
 /// Of several owners only the newest writes or removes; readers are not affected.

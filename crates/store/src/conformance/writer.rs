@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rejoin_core::effect::{Batch, DedupWrite, Event, EventKind, Eviction};
-use rejoin_core::id::{CallId, Seq, StreamId, digest};
+use rejoin_core::id::{CallId, Epoch, Seq, StreamId, digest};
 use rejoin_core::ledger::{Call, Phase};
 use rejoin_core::message::IdKey;
+use rejoin_core::revision::Revision;
+use rejoin_core::session::{SessionRow, SessionStart};
 use rejoin_core::stream::{Stream, StreamState};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner};
 use rejoin_core::tool::Class;
@@ -160,4 +162,19 @@ pub(super) fn call(id: u64, phase: Phase) -> Call {
 
 pub(super) fn stream(id: StreamId, state: StreamState) -> Stream {
     Stream::new(id, state, 5)
+}
+
+/// The own row of a session, with something to know it by.
+pub(super) fn row(origin: &'static str) -> SessionRow {
+    let start = SessionStart {
+        session: digest(b"s"),
+        ledger_epoch: 1,
+        call_base: CallId(7),
+        epoch: Epoch(1),
+        asked: Revision::new("2025-11-25"),
+        agreed: Revision::new("2025-11-25"),
+        origin: Bytes::from_static(origin.as_bytes()),
+        settings: Arc::default(),
+    };
+    start.row()
 }

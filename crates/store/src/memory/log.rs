@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rejoin_core::effect::{Batch, Event, EventKind, Eviction};
 use rejoin_core::id::{CallId, Seq, StreamId};
 use rejoin_core::ledger::Call;
+use rejoin_core::session::{SessionRow, Tail};
 use rejoin_core::stream::Stream;
 use tokio::sync::watch;
 
@@ -22,6 +23,7 @@ pub(super) struct SessionLog {
     version: Version,
     last_seq: Seq,
     is_removed: bool,
+    row: Option<Box<SessionRow>>,
     calls: BTreeMap<CallId, Call>,
     streams: BTreeMap<StreamId, Stream>,
     chains: HashMap<StreamId, Chain>,
@@ -66,6 +68,7 @@ impl SessionLog {
             version: Version(0),
             last_seq: Seq::ORIGIN,
             is_removed: false,
+            row: None,
             calls: BTreeMap::new(),
             streams: BTreeMap::new(),
             chains: HashMap::new(),
@@ -90,8 +93,10 @@ impl SessionLog {
             fence: self.fence,
             version: self.version,
             principal,
+            row: self.row.as_deref().cloned(),
             calls: self.calls.values().cloned().collect(),
             streams: self.streams.values().cloned().collect(),
+            tails: self.chains.iter().filter_map(|(&id, chain)| chain.tail(id)).collect(),
             last_seq: self.last_seq,
         })
     }
@@ -139,6 +144,9 @@ impl SessionLog {
         for (event, stored) in batch.events.into_iter().zip(stored) {
             self.last_seq = event.seq;
             self.chains.entry(event.stream).or_default().append(&event, stored);
+        }
+        if let Some(row) = batch.session {
+            self.row = Some(row);
         }
         for call in batch.calls {
             self.calls.insert(call.id, call);
@@ -237,6 +245,19 @@ impl Chain {
         if self.entries.capacity() > 4 * self.entries.len() {
             self.entries.shrink_to_fit();
         }
+    }
+
+    /// `None`: it is only watched so far.
+    fn tail(&self, stream: StreamId) -> Option<Tail> {
+        let bytes_of = |entry: &Entry| entry.stored.payload_bytes() as u64;
+        let responses = self.entries.iter().filter(|entry| entry.kind == EventKind::Response);
+        let tail = Tail {
+            stream,
+            produced: self.bounds.last,
+            bytes: self.entries.iter().map(bytes_of).sum(),
+            response_bytes: responses.map(bytes_of).sum(),
+        };
+        (tail.produced > Seq::ORIGIN).then_some(tail)
     }
 
     fn find(&self, seq: Seq) -> Option<&Entry> {
