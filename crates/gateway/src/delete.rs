@@ -7,6 +7,7 @@ use crate::gateway::Gateway;
 use crate::handle::Delivered;
 use crate::headers::{self, HeaderError};
 use crate::respond::{self, AnswerBody};
+use crate::revive::NoSession;
 
 /// Why a DELETE ended nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +18,18 @@ pub(crate) enum DeleteError {
     /// A session that is not there, is over, or is another principal's (spec SES-7).
     #[error("there is no such session")]
     UnknownSession,
+    /// Its log cannot be read at the moment.
+    #[error("this session cannot be reached at the moment: send the same again")]
+    Unavailable,
+}
+
+impl From<NoSession> for DeleteError {
+    fn from(none: NoSession) -> Self {
+        match none {
+            NoSession::Unknown => Self::UnknownSession,
+            NoSession::Unavailable => Self::Unavailable,
+        }
+    }
 }
 
 impl Gateway {
@@ -31,8 +44,7 @@ impl Gateway {
     async fn try_delete(&self, parts: &Parts) -> Result<(), DeleteError> {
         let headers = &parts.headers;
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
-        let entry =
-            self.session(presented, &self.principal(headers)).ok_or(DeleteError::UnknownSession)?;
+        let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
         // Unknown from here on, whatever becomes of this connection.
         self.forget(&entry);

@@ -15,6 +15,8 @@
 //! believed. A commit that certainly did nothing is tried again a few times; then the session ends:
 //! POSTs and GETs of the failed commit are answered `Overloaded` (nothing of them was admitted),
 //! everything else that waits `SessionOver`, streams end with the last chunk, the server is ended.
+//! Where the store outlives the process the session is not over: all are answered `Overloaded`, and
+//! the next request has it driven again.
 
 mod clock;
 mod commit;
@@ -29,7 +31,7 @@ use http::HeaderMap;
 use rejoin_core::effect::{Batch, Command, Output};
 use rejoin_core::id::{ConnectionId, Digest32};
 use rejoin_core::input::{Input, WireEvent};
-use rejoin_core::session::{Session, SessionStart, SessionView};
+use rejoin_core::session::{Session, SessionView};
 use rejoin_store::{Fence, Store, Version};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
@@ -60,6 +62,8 @@ pub(crate) enum Mail {
     Wire(ConnectionId, WireEvent),
     /// Somebody wants to see the session.
     View(oneshot::Sender<SessionView>),
+    /// The process is about to end, and the store stays.
+    Suspend,
 }
 
 /// A POST or GET that waits for its answer.
@@ -91,6 +95,8 @@ enum Stop {
     Forgotten,
     /// A commit failed; these POSTs and GETs are not admitted.
     StoreFailed(Vec<ConnectionId>),
+    /// It was told to; the session goes on with another driver.
+    Suspended,
 }
 
 struct Driver {
@@ -110,29 +116,30 @@ struct Driver {
     clock: Clock,
     room: RoomWatch,
     life: Arc<watch::Sender<Life>>,
+    is_suspended: bool,
 }
 
 /// Starts a driver, and the task that clears up after it however it ends.
 pub(crate) fn spawn(
-    start: SessionStart,
+    (session, first): (Session, Vec<Input>),
     parts: DriverParts,
     tag: SessionTag,
     (inbox, mail): (mpsc::WeakSender<Mail>, mpsc::Receiver<Mail>),
     life: watch::Sender<Life>,
 ) {
     let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
-    let limits = &start.settings.limits;
+    let limits = &session.start().settings.limits;
     let link = Link::new(upstream, opened, initialize, tag.clone(), limits);
-    let key = start.session;
+    let key = session.start().session;
     let life = Arc::new(life);
     let driver = Driver {
-        session: Session::new(start, clock.now_ms()),
+        session,
         store: Arc::clone(&store),
         fence,
         version: parts.version,
         inbox,
         mail,
-        work: VecDeque::new(),
+        work: first.into_iter().map(Work::from).collect(),
         waiting: HashMap::new(),
         attached: HashMap::new(),
         link,
@@ -141,18 +148,28 @@ pub(crate) fn spawn(
         room: RoomWatch::new(parts.principal),
         clock,
         life: Arc::clone(&life),
+        is_suspended: false,
     };
     let driven = tokio::spawn(driver.run());
     tokio::spawn(async move {
         let driven = driven.await;
-        life.send_replace(Life::Over);
-        match driven {
-            Ok(link) => link.end().await,
-            Err(error) => tracing::error!(session = %tag, %error, "a session ended by a panic"),
+        let kept = match driven {
+            Ok((link, kept)) => {
+                link.end().await;
+                kept
+            }
+            Err(error) => {
+                tracing::error!(session = %tag, %error, "a session ended by a panic");
+                let kept = store.epoch().is_some();
+                life.send_replace(Life::Over { kept });
+                kept
+            }
+        };
+        if !kept {
+            remove(&*store, key, fence, &tag).await;
         }
-        remove(&*store, key, fence, &tag).await;
-        life.send_replace(Life::Gone);
-        tracing::debug!(session = %tag, "the session is gone");
+        life.send_replace(Life::Gone { kept });
+        tracing::debug!(session = %tag, kept, "the session is gone");
     });
 }
 
@@ -163,17 +180,19 @@ async fn remove(store: &dyn Store, key: Digest32, fence: Fence, tag: &SessionTag
 }
 
 impl Driver {
-    /// Drives the session to its end; returns the upstream session, which is still to be ended.
-    async fn run(mut self) -> Link {
+    /// Drives the session to its end; returns the upstream session, which is still to be ended, and
+    /// whether the log is kept.
+    async fn run(mut self) -> (Link, bool) {
         tracing::debug!(session = %self.tag, "the session's driver runs");
         let stop = loop {
             if let Err(stop) = self.turn().await {
                 break stop;
             }
         };
-        self.life.send_replace(Life::Over);
-        self.close(stop);
-        self.link
+        let kept = stop.keeps() && self.store.epoch().is_some();
+        self.life.send_replace(Life::Over { kept });
+        self.close(stop, kept);
+        (self.link, kept)
     }
 
     /// Waits for an input, then handles what is there, up to a bound, and commits it together.
@@ -182,6 +201,9 @@ impl Driver {
         if self.session.is_filling() {
             // What connections took can make room for what comes.
             self.note_progress();
+        }
+        if self.is_suspended {
+            return Err(Stop::Suspended);
         }
         let mut next = match self.work.pop_front() {
             Some(work) => Some(work),
@@ -272,6 +294,7 @@ impl Driver {
                 self.work.push_back(Input::Wire(connection, event).into());
             }
             Mail::Headers(headers) => self.link.present(headers),
+            Mail::Suspend => self.is_suspended = true,
             // Whoever asked may have left.
             Mail::View(reply) => drop(reply.send(self.session.view())),
         }
@@ -326,14 +349,14 @@ impl Driver {
     }
 
     /// Answers everything that waits, and ends every stream.
-    fn close(&mut self, stop: Stop) {
+    fn close(&mut self, stop: Stop, kept: bool) {
         tracing::debug!(session = %self.tag, why = stop.name(), "the session is over");
         let unadmitted = match stop {
             Stop::StoreFailed(asks) => asks,
-            Stop::Ended | Stop::Forgotten => Vec::new(),
+            Stop::Ended | Stop::Forgotten | Stop::Suspended => Vec::new(),
         };
         for (connection, waiting) in self.waiting.drain() {
-            let answer = if unadmitted.contains(&connection) {
+            let answer = if kept || unadmitted.contains(&connection) {
                 Answer::Overloaded
             } else {
                 Answer::SessionOver
@@ -355,7 +378,13 @@ impl Stop {
             Self::Ended => "ended",
             Self::Forgotten => "nobody can reach it",
             Self::StoreFailed(_) => "its log could not be written",
+            Self::Suspended => "the process ends",
         }
+    }
+
+    /// True if the session is not over, only its driver.
+    fn keeps(&self) -> bool {
+        matches!(self, Self::StoreFailed(_) | Self::Suspended)
     }
 }
 
@@ -369,7 +398,7 @@ impl Draft {
     /// Adds what a later input caused. A row that changed again replaces its older state.
     fn merge(&mut self, later: Self) {
         let later_batch = later.output.batch;
-        let Batch { events, dedup, calls, streams, evictions, durable, .. } = later_batch;
+        let Batch { events, dedup, calls, streams, evictions, session, durable, .. } = later_batch;
         let Batch { forgotten_calls, forgotten_streams, .. } = later_batch;
         let batch = &mut self.output.batch;
         let stays = |id| calls.iter().all(|newer| newer.id != id) && !forgotten_calls.contains(&id);
@@ -384,6 +413,9 @@ impl Draft {
         batch.forgotten_calls.extend(forgotten_calls);
         batch.forgotten_streams.extend(forgotten_streams);
         batch.evictions.extend(evictions);
+        if session.is_some() {
+            batch.session = session;
+        }
         batch.durable |= durable;
         self.output.effects.extend(later.output.effects);
         self.asks.extend(later.asks);

@@ -92,6 +92,7 @@ struct Common {
     clock: Clock,
     /// Another one for each life of the ledger: what a client remembers of an older life is void.
     ledger_epoch: u64,
+    reviving: tokio::sync::Mutex<()>,
     stage: watch::Sender<Stage>,
 }
 
@@ -115,7 +116,10 @@ impl Gateway {
     /// See [`GatewayError`].
     pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
         check_path(&config.path)?;
-        let epoch = new_ledger_epoch().map_err(GatewayError::NoRandomness)?;
+        let epoch = match config.store.epoch() {
+            Some(epoch) => epoch,
+            None => new_ledger_epoch().map_err(GatewayError::NoRandomness)?,
+        };
         Ok(Self::assemble(config, epoch, false))
     }
 
@@ -166,6 +170,7 @@ impl Gateway {
             connections: ConnectionIds::default(),
             clock: Clock::start(),
             ledger_epoch,
+            reviving: tokio::sync::Mutex::default(),
             stage,
         };
         let shared = Shared {
@@ -218,7 +223,8 @@ impl Gateway {
 
     /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
     /// calls have `drain_ms` to finish and their answers to arrive, and can be resumed meanwhile.
-    /// Then every stream ends with `retry:`, and every session and its server.
+    /// Then every stream ends with `retry:`, and every server; sessions too, unless the store outlives
+    /// the process.
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.common.stage.send_replace(Stage::Draining);
@@ -231,12 +237,17 @@ impl Gateway {
         }
         self.common.stage.send_replace(Stage::Stopping);
         let retry_ms = limits.retry_ms;
+        let is_kept = self.common.store.epoch().is_some();
         let mut ending = JoinSet::new();
         for entry in self.common.registry.all() {
             ending.spawn(async move {
                 // Over already is as good as told.
                 let _told = entry.handle.drain(retry_ms).await;
-                let _ended = entry.handle.delete().await;
+                if is_kept {
+                    entry.handle.suspend().await;
+                } else {
+                    let _ended = entry.handle.delete().await;
+                }
                 entry.handle.gone().await;
             });
         }
@@ -296,9 +307,9 @@ impl Gateway {
         &self.shared.allowed
     }
 
-    /// The session with this id, if it was opened here by this principal and is not over.
-    pub(crate) fn session(&self, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
-        self.common.registry.find(self.path(), id, principal)
+    /// Held by whoever has a session driven again.
+    pub(crate) fn reviving(&self) -> &tokio::sync::Mutex<()> {
+        &self.common.reviving
     }
 
     pub(crate) fn registry(&self) -> &Registry {

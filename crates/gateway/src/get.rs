@@ -11,6 +11,7 @@ use crate::handle::{Answer, Delivered};
 use crate::headers::{self, HeaderError};
 use crate::registry::Entry;
 use crate::respond::{self, AnswerBody};
+use crate::revive::NoSession;
 use crate::tap::Wire;
 
 /// Why a GET was not given to its session.
@@ -30,6 +31,15 @@ pub(crate) enum GetError {
     Overloaded,
 }
 
+impl From<NoSession> for GetError {
+    fn from(none: NoSession) -> Self {
+        match none {
+            NoSession::Unknown => Self::UnknownSession,
+            NoSession::Unavailable => Self::Overloaded,
+        }
+    }
+}
+
 impl Gateway {
     /// Answers a GET.
     pub(crate) async fn get(&self, parts: &Parts) -> Response<AnswerBody> {
@@ -43,8 +53,7 @@ impl Gateway {
         let headers = &parts.headers;
         headers::check_get(headers)?;
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
-        let entry =
-            self.session(presented, &self.principal(headers)).ok_or(GetError::UnknownSession)?;
+        let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
         let acknowledged = headers::acknowledgements(headers);
         if !acknowledged.is_empty()
@@ -63,7 +72,7 @@ impl Gateway {
                 if let (GetCursor::At(after), Some(until)) = (cursor, replay_until) {
                     self.count_replay(&entry, after, until);
                 }
-                Ok(respond::stream(body, replay_until, &entry.id))
+                Ok(respond::stream(body, replay_until, presented))
             }
             Answer::SessionOver => {
                 self.forget(&entry);
@@ -78,6 +87,8 @@ impl Gateway {
 
     /// A session that said that it is over is not asked again.
     pub(crate) fn forget(&self, entry: &Arc<Entry>) {
-        self.registry().remove(&entry.id);
+        if !entry.handle.is_kept() {
+            self.registry().remove(&entry.key);
+        }
     }
 }

@@ -12,7 +12,7 @@ use rejoin_core::id::{CallId, ConnectionId, Digest32, EventId};
 use rejoin_core::input::{Get, GetCursor, Input, Post, Request};
 use rejoin_core::message::Message;
 use rejoin_core::rejection::Rejection;
-use rejoin_core::session::{SessionStart, SessionView};
+use rejoin_core::session::{Session, SessionStart, SessionView, Stored};
 use rejoin_store::{Fence, PrincipalKey, Store, Version};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,8 +82,8 @@ pub struct DriverParts {
     pub version: Version,
     /// Where the session's server comes from, should it have to be started again.
     pub upstream: Arc<dyn Upstream>,
-    /// The server as it was opened with `initialize`.
-    pub opened: Opened,
+    /// The server as it was opened with `initialize`; `None`: it is opened when it is needed.
+    pub opened: Option<Opened>,
     /// The `initialize` message to open it with again.
     pub initialize: Bytes,
     /// Where decisions are logged and counted.
@@ -164,9 +164,15 @@ pub(crate) enum Life {
     /// It takes inputs.
     Running,
     /// It takes no more.
-    Over,
-    /// Nothing of it is left: no server, no log.
-    Gone,
+    Over {
+        /// True if its log stays: it can be driven again.
+        kept: bool,
+    },
+    /// Its server has ended, and its log is removed, unless it is kept.
+    Gone {
+        /// As before.
+        kept: bool,
+    },
 }
 
 impl fmt::Debug for SessionHandle {
@@ -178,11 +184,23 @@ impl fmt::Debug for SessionHandle {
 impl SessionHandle {
     /// Starts the driver of a new session. Must be called inside a tokio runtime.
     pub fn spawn(start: SessionStart, parts: DriverParts) -> Self {
+        let session = Session::new(start, parts.clock.now_ms());
+        Self::drive(session, Vec::new(), parts)
+    }
+
+    /// Starts the driver of a session as a store has it.
+    pub(crate) fn restart(start: SessionStart, stored: Stored, parts: DriverParts) -> Self {
+        let (session, first) = Session::restart(start, stored, parts.clock.now_ms());
+        Self::drive(session, first, parts)
+    }
+
+    fn drive(session: Session, first: Vec<Input>, parts: DriverParts) -> Self {
         let (inbox, mail) = mpsc::channel(INBOX_MAX);
         let (living, life) = watch::channel(Life::Running);
-        let tag = SessionTag::new(&start.session);
+        let tag = SessionTag::new(&session.start().session);
         let connections = parts.connections.clone();
-        driver::spawn(start, parts, tag.clone(), (inbox.downgrade(), mail), living);
+        let driven = (session, first);
+        driver::spawn(driven, parts, tag.clone(), (inbox.downgrade(), mail), living);
         let presented = Mutex::default();
         Self { inbox, shared: Arc::new(Shared { tag, connections, life, presented }) }
     }
@@ -268,12 +286,25 @@ impl SessionHandle {
 
     /// Waits until the session is over.
     pub async fn over(&self) {
-        self.reached(Life::Over).await;
+        self.reached(Life::Over { kept: false }).await;
     }
 
-    /// Waits until nothing of the session is left: its server ended, its log was removed.
+    /// Waits until nothing of the session is left: its server ended, its log was removed, unless
+    /// that is kept.
     pub async fn gone(&self) {
-        self.reached(Life::Gone).await;
+        self.reached(Life::Gone { kept: false }).await;
+    }
+
+    /// True if the session is over and its log is kept: it can be driven again.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(*self.shared.life.borrow(), Life::Over { kept: true } | Life::Gone { kept: true })
+    }
+
+    /// Ends the driver and the server, and leaves the log for another driver. Only where the store
+    /// outlives the process; else as [`delete`](Self::delete).
+    pub(crate) async fn suspend(&self) {
+        // A driver that is gone has done so.
+        let _told = self.inbox.send(Mail::Suspend).await.is_ok();
     }
 
     async fn reached(&self, stage: Life) {
@@ -292,12 +323,17 @@ impl SessionHandle {
         match self.inbox.try_send(Mail::Ask(input, connection, waiting)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Answer::Overloaded,
-            Err(TrySendError::Closed(_)) => return Answer::SessionOver,
+            Err(TrySendError::Closed(_)) => return self.over_answer(),
         }
         let mut guard = GoneGuard { inbox: Some(self.inbox.clone()), connection };
-        let answer = answer.await.unwrap_or(Answer::SessionOver);
+        let answer = answer.await.unwrap_or_else(|_| self.over_answer());
         guard.inbox = None;
         answer
+    }
+
+    /// What is answered once no driver is there: a session that is kept is not unknown.
+    fn over_answer(&self) -> Answer {
+        if self.is_kept() { Answer::Overloaded } else { Answer::SessionOver }
     }
 
     async fn tell(&self, input: Input) -> Delivered {

@@ -4,13 +4,15 @@ use std::error::Error as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Response};
+use rejoin_core::effect::Batch;
 use rejoin_core::id::{CallId, Epoch, SessionId, digest};
 use rejoin_core::message::{Incoming, Kind, Message, parse};
 use rejoin_core::revision::Revision;
 use rejoin_core::session::SessionStart;
 use rejoin_core::token::{ATTEMPT_META, CONTINUITY_CAPABILITY, TOKEN_META};
-use rejoin_store::{CreateError, UsageError};
+use rejoin_store::{CommitError, CreateError, SessionKey, UsageError, Version};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -21,6 +23,7 @@ use crate::handle::{DriverParts, SessionHandle};
 use crate::principal::Principal;
 use crate::registry::{Entry, Place};
 use crate::respond::{self, AnswerBody};
+use crate::revive::Origin;
 use crate::upstream::{self, OpenError, Opened};
 
 /// Random bytes of a session id; the specification asks for a secure one, we for 128 bits or more.
@@ -65,6 +68,12 @@ pub(crate) enum InitializeError {
     /// The session could not be stored.
     #[error("the session could not be stored")]
     Create(#[from] CreateError),
+    /// Nor could its row.
+    #[error("the session could not be stored")]
+    Commit(#[from] CommitError),
+    /// What another process would need cannot be written.
+    #[error("the session cannot be written down")]
+    Origin(#[from] serde_json::Error),
     /// The server did not start or answer.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -186,15 +195,17 @@ impl Gateway {
             epoch: mint_epoch()?,
             asked,
             agreed: agreed.clone(),
+            origin: self.origin(&initialize, &principal)?,
             settings: self.settings().clone(),
         };
+        let version = self.keep(&created, &start).await?;
         let parts = DriverParts {
             store: self.store(),
             fence: created.fence,
             principal: principal.key(),
-            version: created.version,
+            version,
             upstream: self.upstream().clone(),
-            opened,
+            opened: Some(opened),
             initialize,
             notes: self.notes(),
             connections: self.connections(),
@@ -211,10 +222,9 @@ impl Gateway {
             "a session was opened"
         );
         let (used, seen) = watch::channel(false);
-        self.end_if_unused(id.clone(), handle.clone(), seen);
+        self.end_if_unused(key, handle.clone(), seen);
         let entry = Entry {
             path: self.path().into(),
-            id: id.clone(),
             key,
             handle,
             principal,
@@ -228,9 +238,37 @@ impl Gateway {
         Ok(id)
     }
 
+    fn origin(&self, initialize: &Bytes, of: &Principal) -> Result<Bytes, InitializeError> {
+        let origin = Origin {
+            path: self.path().to_owned(),
+            initialize: initialize.clone(),
+            anonymous: of.is_anonymous(),
+        };
+        Ok(serde_json::to_vec(&origin)?.into())
+    }
+
+    /// Writes the session's own row, if another process could need it: before its client is told.
+    async fn keep(
+        &self,
+        created: &rejoin_store::Opened,
+        start: &SessionStart,
+    ) -> Result<Version, InitializeError> {
+        if self.store().epoch().is_none() {
+            return Ok(created.version);
+        }
+        let session = Some(Box::new(start.row()));
+        let batch = Batch { session, durable: true, ..Batch::default() };
+        Ok(self.store().commit(start.session, created.fence, created.version, batch).await?)
+    }
+
     /// A client that never comes back, perhaps because the answer did not reach it, must not keep a
     /// server as long as one that is only idle.
-    fn end_if_unused(&self, id: SessionId, handle: SessionHandle, mut seen: watch::Receiver<bool>) {
+    fn end_if_unused(
+        &self,
+        key: SessionKey,
+        handle: SessionHandle,
+        mut seen: watch::Receiver<bool>,
+    ) {
         let gateway = self.clone();
         let longest = Duration::from_millis(self.settings().limits.session_unused_ms);
         tokio::spawn(async move {
@@ -240,7 +278,7 @@ impl Gateway {
                 return;
             }
             tracing::info!(session = %handle.tag(), "a session ends: its client did not come back");
-            gateway.registry().remove(&id);
+            gateway.registry().remove(&key);
             // Over already is as good.
             let _ended = handle.delete().await;
         });
@@ -271,7 +309,7 @@ struct Opening {
     principal: Principal,
     place: Place,
     opened: Opened,
-    initialize: bytes::Bytes,
+    initialize: Bytes,
     headers: HeaderMap,
     asked: Revision,
     answer: Message,

@@ -21,6 +21,7 @@ mod post;
 mod principal;
 mod registry;
 mod respond;
+mod revive;
 mod room;
 mod service;
 pub mod subjects;
@@ -31,3 +32,4 @@ pub mod upstream;
 
 pub use app::{serve, serve_with};
 pub use layer::{LayerConfig, LayerError, RejoinLayer, RejoinService};
+pub use revive::Recovered;

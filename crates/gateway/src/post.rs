@@ -25,6 +25,7 @@ use crate::initialize::InitializeError;
 use crate::passthrough::{self, INITIALIZE, PassError, Passthrough, Target};
 use crate::registry::Entry;
 use crate::respond::{self, AnswerBody, Ids, Manner};
+use crate::revive::NoSession;
 use crate::tap::Wire;
 
 pub(crate) use bounds::BoundError;
@@ -102,6 +103,15 @@ pub(crate) enum PostError {
     Overloaded,
 }
 
+impl From<NoSession> for PostError {
+    fn from(none: NoSession) -> Self {
+        match none {
+            NoSession::Unknown => Self::UnknownSession,
+            NoSession::Unavailable => Self::Overloaded,
+        }
+    }
+}
+
 impl Gateway {
     /// Answers a POST.
     pub(crate) async fn post<B: Body<Data = Bytes>>(
@@ -157,7 +167,7 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, PostError> {
         let presented = headers::session_id(&parts.headers)?;
         let principal = self.principal(&parts.headers);
-        let find = |id| self.session(id, &principal).ok_or(PostError::UnknownSession);
+        let find = async |id| -> Result<_, PostError> { Ok(self.session(id, &principal).await?) };
         if let Some(initialize) = alone(&incoming, INITIALIZE) {
             if initialize.kind() != Kind::Request {
                 return Err(PostError::InitializeNotRequest);
@@ -166,7 +176,7 @@ impl Gateway {
                 return Err(PostError::InitializeUnknown);
             }
             if let Some(id) = presented {
-                find(id)?;
+                find(id).await?;
                 return Err(InitializeError::AlreadyInitialized.into());
             }
             let forwarded = self.forwarded(&parts.headers);
@@ -181,7 +191,8 @@ impl Gateway {
         if holds_initialize(&incoming) {
             return Err(PostError::InitializeInBatch);
         }
-        let entry = find(presented.ok_or(HeaderError::NoSession)?)?;
+        let presented = presented.ok_or(HeaderError::NoSession)?;
+        let entry = find(presented).await?;
         headers::check_revision(&parts.headers, &entry.agreed)?;
         let post = self.prepare(parts, &entry, incoming, body).await?;
         if !entry.handle.present(self.forwarded(&parts.headers)) && !entry.handle.is_over() {
@@ -201,7 +212,7 @@ impl Gateway {
         let Some(request) = post.request else { return Ok(respond::accepted()) };
         match entry.handle.post(request).await {
             Answer::Stream { body, replay_until } => {
-                Ok(respond::stream(body, replay_until, &entry.id))
+                Ok(respond::stream(body, replay_until, presented))
             }
             Answer::Json(body) => Ok(respond::answered(body)),
             Answer::Refused { rejections, batch } => {

@@ -28,6 +28,11 @@ impl Principal {
         Self { key, anonymous }.under(subjects)
     }
 
+    /// The principal that a store has of a session.
+    pub(crate) fn stored(key: Digest32, anonymous: bool) -> Self {
+        Self { key, anonymous }
+    }
+
     /// The subject that this principal belongs to, if it is a credential that is mapped to one;
     /// else itself.
     pub(crate) fn under(self, subjects: &Subjects) -> Self {

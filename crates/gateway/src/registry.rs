@@ -1,11 +1,9 @@
 //! The sessions of the gateways of one listener, by the id that clients present.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rejoin_core::id::SessionId;
+use rejoin_core::id::digest;
 use rejoin_core::revision::Revision;
 use rejoin_store::SessionKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -21,9 +19,7 @@ const SHARDS: usize = 16;
 pub(crate) struct Entry {
     /// Path of the endpoint where it was opened, and alone is known.
     pub(crate) path: Arc<str>,
-    /// Its id; a secret.
-    pub(crate) id: SessionId,
-    /// What the store knows it by.
+    /// What the store and the registry know it by: the SHA-256 of its id, which is a secret.
     pub(crate) key: SessionKey,
     /// To its driver.
     pub(crate) handle: SessionHandle,
@@ -61,12 +57,21 @@ pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-type Shard = HashMap<SessionId, Arc<Entry>>;
+type Shard = HashMap<SessionKey, Arc<Entry>>;
+
+/// What is known of an id.
+pub(crate) enum Found {
+    /// A session that takes requests.
+    Running(Arc<Entry>),
+    /// One that is over, but kept: it can be driven again.
+    Kept(Arc<Entry>),
+    /// Nothing.
+    Nothing,
+}
 
 /// All sessions.
 pub(crate) struct Registry {
     shards: [Mutex<Shard>; SHARDS],
-    hasher: RandomState,
     places: Arc<Semaphore>,
 }
 
@@ -75,7 +80,6 @@ impl Registry {
     pub(crate) fn new(sessions_max: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: RandomState::new(),
             places: Arc::new(Semaphore::new(sessions_max.min(Semaphore::MAX_PERMITS))),
         }
     }
@@ -93,34 +97,40 @@ impl Registry {
     /// Makes a session known.
     pub(crate) fn insert(&self, entry: Entry) -> Arc<Entry> {
         let entry = Arc::new(entry);
-        self.shard(&entry.id).insert(entry.id.clone(), Arc::clone(&entry));
+        self.shard(&entry.key).insert(entry.key, Arc::clone(&entry));
         entry
     }
 
-    /// The session with this id, if it was opened at `path`, is this principal's and not over. All
-    /// others are equally unknown.
-    pub(crate) fn find(&self, path: &str, id: &str, principal: &Principal) -> Option<Arc<Entry>> {
-        let id = SessionId::new(id);
-        let found = self.shard(&id).get(&id).cloned().filter(|found| *found.path == *path)?;
-        if found.handle.is_over() {
-            self.remove(&id);
-            return None;
+    /// The session with this id, if it was opened at `path` and is this principal's. All others are
+    /// equally unknown.
+    pub(crate) fn find(&self, path: &str, id: &str, principal: &Principal) -> Found {
+        let key = digest(id.as_bytes());
+        let found = self.shard(&key).get(&key).cloned().filter(|found| *found.path == *path);
+        let Some(found) = found else { return Found::Nothing };
+        if found.handle.is_over() && !found.handle.is_kept() {
+            self.remove(&key);
+            return Found::Nothing;
         }
-        let found = Some(found).filter(|found| found.is_of(principal))?;
+        if !found.is_of(principal) {
+            return Found::Nothing;
+        }
+        if found.handle.is_over() {
+            return Found::Kept(found);
+        }
         found.used.send_if_modified(|used| !std::mem::replace(used, true));
-        Some(found)
+        Found::Running(found)
     }
 
     /// Forgets a session: its id is unknown from now on.
-    pub(crate) fn remove(&self, id: &SessionId) {
-        let removed = self.shard(id).remove(id);
+    pub(crate) fn remove(&self, key: &SessionKey) {
+        let removed = self.shard(key).remove(key);
         drop(removed);
     }
 
     /// Removes the sessions that are over.
     pub(crate) fn sweep(&self) {
         for shard in &self.shards {
-            lock(shard).retain(|_, entry| !entry.handle.is_over());
+            lock(shard).retain(|_, entry| !entry.handle.is_over() || entry.handle.is_kept());
         }
     }
 
@@ -137,10 +147,8 @@ impl Registry {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, id: &SessionId) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(id);
-        // The remainder is less than the number of shards.
-        lock(&self.shards[(hash % SHARDS as u64) as usize])
+    fn shard(&self, key: &SessionKey) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[usize::from(key[0]) % SHARDS])
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn method_not_allowed() -> Response<AnswerBody> {
 pub(crate) fn initialized(body: Bytes, id: Option<&SessionId>) -> Response<AnswerBody> {
     let mut response = json(StatusCode::OK, body);
     if let Some(id) = id {
-        name_session(&mut response, id);
+        name_session(&mut response, id.expose());
     }
     response
 }
@@ -126,7 +126,7 @@ pub(crate) fn answered(body: Bytes) -> Response<AnswerBody> {
 pub(crate) fn stream(
     body: StreamBody,
     replay_until: Option<EventId>,
-    session: &SessionId,
+    session: &str,
 ) -> Response<AnswerBody> {
     let mut response = Response::new(Either::Right(Either::Left(body)));
     let headers = response.headers_mut();
@@ -253,8 +253,8 @@ fn plain(status: StatusCode, body: Bytes) -> Response<AnswerBody> {
     response
 }
 
-fn name_session(response: &mut Response<AnswerBody>, id: &SessionId) {
-    insert(response.headers_mut(), MCP_SESSION_ID, id.expose());
+fn name_session(response: &mut Response<AnswerBody>, id: &str) {
+    insert(response.headers_mut(), MCP_SESSION_ID, id);
 }
 
 /// Whole seconds, rounded up: never earlier than meant.

@@ -32,7 +32,7 @@ impl Driver {
                 Effect::Upstream(message) => self.link.send(message),
                 Effect::Note(note) => self.notes.note(&self.tag, &note),
                 Effect::End => {
-                    self.life.send_replace(Life::Over);
+                    self.life.send_replace(Life::Over { kept: false });
                     return Err(Stop::Ended);
                 }
                 other => tracing::debug!(?other, "not an effect of this version"),

@@ -80,7 +80,7 @@ impl From<Opened> for State {
 impl Link {
     pub(super) fn new(
         upstream: Arc<dyn Upstream>,
-        opened: Opened,
+        opened: Option<Opened>,
         initialize: Bytes,
         tag: SessionTag,
         limits: &Limits,
@@ -91,7 +91,7 @@ impl Link {
             initialize,
             headers: HeaderMap::new(),
             tag,
-            state: opened.into(),
+            state: opened.map_or(State::Closed, State::from),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             backlog_max: limits.upstream_queue_max,

@@ -103,6 +103,8 @@ fn of_initialize(error: &InitializeError) -> Failure {
         | InitializeError::LogFull { .. }
         | InitializeError::Usage(_)
         | InitializeError::Create(_)
+        | InitializeError::Commit(_)
+        | InitializeError::Origin(_)
         | InitializeError::NoRandomness
         | InitializeError::Open(OpenError::TooManyChildren { .. }) => OVERLOADED,
         InitializeError::Open(OpenError::TimedOut { .. }) => {
@@ -139,5 +141,6 @@ pub(super) fn of_delete(error: &DeleteError) -> Failure {
     match error {
         DeleteError::Header(error) => of_header(error),
         DeleteError::UnknownSession => UNKNOWN_SESSION,
+        DeleteError::Unavailable => OVERLOADED,
     }
 }

@@ -1,0 +1,196 @@
+//! Sessions whose driver is gone and whose log is not: after a restart, and after the log could not
+//! be written for a while.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use rejoin_core::id::{CallId, digest};
+use rejoin_core::session::{SessionStart, Stored};
+use rejoin_store::{LoadError, Loaded, SessionKey};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::gateway::Gateway;
+use crate::handle::{DriverParts, SessionHandle, SessionTag};
+use crate::principal::Principal;
+use crate::registry::{Entry, Found};
+
+/// Sessions that are listed at once.
+const LISTED_MAX: usize = 256;
+
+/// What a gateway keeps of a session in the session's row, to serve it again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// The endpoint where it was opened.
+    pub(crate) path: String,
+    /// The `initialize` request, as servers get it.
+    pub(crate) initialize: Bytes,
+    /// True if its client presented no credential.
+    pub(crate) anonymous: bool,
+}
+
+/// Why a session is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSession {
+    /// It is not there, is over, or is another principal's.
+    Unknown,
+    /// It is there, and its log cannot be read at the moment.
+    Unavailable,
+}
+
+/// What became of the sessions of an earlier process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Sessions that are served again.
+    pub sessions: usize,
+    /// Sessions of endpoints that are not served now, beyond the cap, or with a damaged row: they
+    /// stay in the store, and are unknown to their clients.
+    pub left: usize,
+}
+
+impl Gateway {
+    /// Serves the sessions again that an earlier process left in the store, each at the one of
+    /// `gateways` where it was opened. To be called before requests are taken; without effect if
+    /// the store ends with its process.
+    ///
+    /// # Errors
+    /// If the sessions cannot be listed.
+    pub async fn recover(gateways: &[Self]) -> Result<Recovered, LoadError> {
+        let mut recovered = Recovered::default();
+        let Some(first) = gateways.first().filter(|first| first.store().epoch().is_some()) else {
+            return Ok(recovered);
+        };
+        let mut after = None;
+        loop {
+            let keys = first.store().sessions(after, LISTED_MAX).await?;
+            for &key in &keys {
+                let is_served = match first.store().load(key).await {
+                    Ok(Some(loaded)) => first.serve_at(gateways, key, loaded).await,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        let session = SessionTag::new(&key);
+                        tracing::error!(%session, %error, "a session could not be read");
+                        false
+                    }
+                };
+                if is_served { recovered.sessions += 1 } else { recovered.left += 1 }
+            }
+            match keys.last() {
+                Some(&last) if keys.len() == LISTED_MAX => after = Some(last),
+                _ => return Ok(recovered),
+            }
+        }
+    }
+
+    /// Serves a session at the gateway where it was opened; false if there is none.
+    async fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
+        let Some(row) = &loaded.row else {
+            // The process ended before its client was told of it.
+            let removed = self.store().remove(key, loaded.fence).await;
+            return removed.is_err();
+        };
+        let origin = serde_json::from_slice::<Origin>(&row.origin).ok();
+        let gateway = origin.as_ref().and_then(|origin| {
+            gateways.iter().find(|gateway| gateway.is_mounted() || gateway.path() == origin.path)
+        });
+        let served = gateway.and_then(|gateway| gateway.revive(key, loaded));
+        if served.is_none() {
+            let session = SessionTag::new(&key);
+            let path = origin.map(|origin| origin.path);
+            tracing::warn!(%session, path, "a stored session is not served: nothing is at its path");
+        }
+        served.is_some()
+    }
+
+    /// Has a session driven as the store has it; `None` if there is no place for it.
+    fn revive(&self, key: SessionKey, loaded: Loaded) -> Option<Arc<Entry>> {
+        let row = loaded.row?;
+        let origin = serde_json::from_slice::<Origin>(&row.origin).ok()?;
+        let place = self.registry().reserve()?;
+        let principal = Principal::stored(loaded.principal, origin.anonymous);
+        let start = SessionStart {
+            session: key,
+            ledger_epoch: self.ledger_epoch(),
+            call_base: CallId(0),
+            epoch: row.epoch,
+            asked: row.asked.clone(),
+            agreed: row.agreed.clone(),
+            origin: row.origin.clone(),
+            settings: self.settings().clone(),
+        };
+        let agreed = row.agreed.clone();
+        let stored = Stored {
+            row,
+            calls: loaded.calls,
+            streams: loaded.streams,
+            tails: loaded.tails,
+            last_seq: loaded.last_seq,
+        };
+        let parts = DriverParts {
+            store: self.store(),
+            fence: loaded.fence,
+            principal: loaded.principal,
+            version: loaded.version,
+            upstream: self.upstream().clone(),
+            opened: None,
+            initialize: origin.initialize,
+            notes: self.notes(),
+            connections: self.connections(),
+            clock: self.clock(),
+        };
+        let handle = SessionHandle::restart(start, stored, parts);
+        tracing::info!(session = %handle.tag(), revision = %agreed, "a session goes on");
+        let (used, _) = watch::channel(true);
+        let entry = Entry {
+            path: self.path().into(),
+            key,
+            handle,
+            principal,
+            subject: OnceLock::new(),
+            agreed,
+            used,
+            _place: place,
+        };
+        let entry = self.registry().insert(entry);
+        entry.settle(&self.subjects());
+        Some(entry)
+    }
+
+    /// The session with this id, if it was opened here by this principal and is not over.
+    pub(crate) async fn session(
+        &self,
+        id: &str,
+        principal: &Principal,
+    ) -> Result<Arc<Entry>, NoSession> {
+        let kept = match self.registry().find(self.path(), id, principal) {
+            Found::Running(entry) => return Ok(entry),
+            Found::Nothing => return Err(NoSession::Unknown),
+            Found::Kept(entry) => entry,
+        };
+        if self.is_draining() {
+            return Err(NoSession::Unavailable);
+        }
+        // One at a time: each takes the log over from the one before.
+        let _turn = self.reviving().lock().await;
+        kept.handle.gone().await;
+        if let Found::Running(entry) = self.registry().find(self.path(), id, principal) {
+            return Ok(entry);
+        }
+        match self.store().load(kept.key).await {
+            Ok(Some(loaded)) => {
+                self.registry().remove(&kept.key);
+                drop(kept);
+                self.revive(digest(id.as_bytes()), loaded).ok_or(NoSession::Unavailable)
+            }
+            Ok(None) => {
+                self.registry().remove(&kept.key);
+                Err(NoSession::Unknown)
+            }
+            Err(error) => {
+                let session = kept.handle.tag();
+                tracing::warn!(%session, %error, "a session still cannot be read");
+                Err(NoSession::Unavailable)
+            }
+        }
+    }
+}
