@@ -1,11 +1,10 @@
 //! Sessions: made, taken over, removed.
 
-use bytes::Bytes;
 use rejoin_core::id::Seq;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::contract::{Fence, Opened, PrincipalKey, SessionKey, Version};
-use crate::error::{CommitError, CreateError, RemoveError};
+use crate::error::{CreateError, RemoveError};
 use crate::sqlite::Durability;
 use crate::sqlite::act::{Act, Ground};
 use crate::sqlite::books::Amounts;
@@ -178,38 +177,6 @@ impl Act for Remove {
         let amounts = Amounts { bytes: -row.bytes, sessions: -1, tokens: 0 };
         ground.enter(row.principal, amounts);
         ground.change(Change::Removed(self.session));
-        Ok(Ok(()))
-    }
-}
-
-/// Keeps what the gateway knows of a session's client.
-pub(super) struct SetFacts {
-    pub(super) session: SessionKey,
-    pub(super) fence: Fence,
-    pub(super) facts: Bytes,
-}
-
-impl Act for SetFacts {
-    type Output = Result<(), CommitError>;
-
-    fn is_durable(&self) -> bool {
-        true
-    }
-
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
-        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
-            return Ok(Err(CommitError::UnknownSession));
-        };
-        if row.fence != self.fence {
-            return Ok(Err(CommitError::Fenced));
-        }
-        let write = "update sessions set facts = ?2, tick = ?3 where number = ?1";
-        ground.connection.prepare_cached(write)?.execute((
-            row.number,
-            &self.facts[..],
-            ground.tick,
-        ))?;
-        ground.wrote();
         Ok(Ok(()))
     }
 }
