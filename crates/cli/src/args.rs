@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use hyper::header::HeaderName;
 use rejoin_core::settings;
+use rejoin_store::sqlite;
 
 use crate::config::FileSettings;
 use crate::limit::LimitArgument;
@@ -65,6 +66,15 @@ pub(crate) struct ServeArgs {
         value_parser = place::address
     )]
     pub(crate) listen: SocketAddr,
+    /// Directory of the log, made if it is not there: sessions outlive Rejoin; default: in memory
+    ///
+    /// One Rejoin at a time has a directory. A new one goes on where the last one ended, however it
+    /// did.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// What of --data outlives a power cut; a killed process loses nothing in any of them
+    #[arg(long, value_enum, default_value_t = Durability::Calls)]
+    pub(crate) durability: Durability,
     /// Address of /healthz, /livez, /readyz and /metrics
     #[arg(
         long,
@@ -223,6 +233,27 @@ impl From<Delivery> for settings::Delivery {
         match chosen {
             Delivery::Presumed => Self::Presumed,
             Delivery::Proved => Self::Proved,
+        }
+    }
+}
+
+/// What of the log outlives a power cut (design section 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Claims, results and ends, before they count.
+    Calls,
+    /// Every event, before it is sent.
+    Events,
+    /// Nothing that counts.
+    Memory,
+}
+
+impl From<Durability> for sqlite::Durability {
+    fn from(chosen: Durability) -> Self {
+        match chosen {
+            Durability::Calls => Self::Calls,
+            Durability::Events => Self::Events,
+            Durability::Memory => Self::Memory,
         }
     }
 }

@@ -16,12 +16,14 @@ use std::time::Duration;
 
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
+use rejoin_gateway::Recovered;
 use rejoin_gateway::config::{self, GatewayConfig};
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen::{self, BindError};
 use rejoin_gateway::upstream::Upstream;
 use rejoin_gateway::upstream::stdio::Children;
-use rejoin_store::{MemoryLimits, MemoryStore};
+use rejoin_store::sqlite::{SqliteOptions, SqliteStore};
+use rejoin_store::{MemoryLimits, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -106,6 +108,7 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     let reread = subjects.map(|path| Reread::install(path, bytes_max)).transpose();
     let reread = reread.map_err(ServeError::Runtime)?;
     let gateways = build(options)?;
+    recover(&gateways).await?;
     let option = |setting, option| options.origins.name(setting, option);
     let (listener, address) = bind(option("listen", "--listen"), options.listen).await?;
     let (admin_listener, admin_address) = bind(option("admin", "--admin"), options.admin).await?;
@@ -126,6 +129,15 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
         Ok(())
     });
     Ok(Running { address, stop, ended })
+}
+
+/// Goes on with the sessions that an earlier process left.
+async fn recover(gateways: &Gateways) -> Result<(), ServeError> {
+    let Recovered { sessions, left } = Gateway::recover(&gateways.all).await.map_err(failed)?;
+    if sessions > 0 || left > 0 {
+        tracing::info!(sessions, left, "sessions of an earlier process go on");
+    }
+    Ok(())
 }
 
 async fn bind(
@@ -170,9 +182,9 @@ fn config(
     path: &str,
 ) -> Result<GatewayConfig, ServeError> {
     let limits = &settings.limits;
-    let store = MemoryStore::new(MemoryLimits::from(limits)).map_err(failed)?;
+    let store = store(options, limits)?;
     let bytes_max = limits.subjects_file_bytes_max;
-    let mut config = GatewayConfig::new(settings, upstream, Arc::new(store));
+    let mut config = GatewayConfig::new(settings, upstream, store);
     path.clone_into(&mut config.path);
     config.allowed_hosts.clone_from(&options.allow_hosts);
     config.allowed_origins.clone_from(&options.allow_origins);
@@ -185,6 +197,16 @@ fn config(
         RejectStatus::Ok => config::RejectStatus::Ok,
     };
     Ok(config)
+}
+
+fn store(options: &ServeOptions, limits: &Limits) -> Result<Arc<dyn Store>, ServeError> {
+    match &options.data {
+        Some((folder, durability)) if !options.is_check => {
+            let options = SqliteOptions::new(*durability, limits);
+            Ok(Arc::new(SqliteStore::open(folder, options).map_err(failed)?))
+        }
+        _ => Ok(Arc::new(MemoryStore::new(MemoryLimits::from(limits)).map_err(failed)?)),
+    }
 }
 
 /// Serves both addresses until `stopped`, then ends everything in order. The admin address answers

@@ -7,8 +7,10 @@ use crate::args::{ServeArgs, place, value};
 use crate::limit::{self, LimitSetting, LimitSettingError};
 
 /// Every key of a file. Those of options have the names of the arguments of `ServeArgs`.
-pub(super) const KEYS: [&str; 26] = [
+pub(super) const KEYS: [&str; 28] = [
     "listen",
+    "data",
+    "durability",
     "admin",
     "allow_hosts",
     "allow_origins",
@@ -94,6 +96,8 @@ fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> R
     let node = &field.node;
     match key {
         "listen" => args.listen = node.parsed(place::address)?,
+        "data" => args.data = Some(node.text()?.into()),
+        "durability" => args.durability = node.choice()?,
         "admin" => args.admin = node.parsed(place::address)?,
         "allow_hosts" => args.allow_hosts = node.each(place::host)?,
         "allow_origins" => args.allow_origins = node.each(place::origin)?,

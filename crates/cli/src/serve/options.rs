@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use rejoin_core::settings::Settings;
+use rejoin_store::sqlite::Durability;
 
 use super::ServeError;
 use super::limits;
@@ -17,6 +19,8 @@ use crate::config::{Origins, ServerFacts};
 pub(crate) struct ServeOptions {
     /// Address of the MCP endpoints; port 0 takes any free port.
     pub(crate) listen: SocketAddr,
+    /// Directory of the log, and what of it outlives a power cut; `None`: it is kept in memory.
+    pub(crate) data: Option<(PathBuf, Durability)>,
     /// Address of `/healthz` and `/metrics`.
     pub(crate) admin: SocketAddr,
     /// `Host` values accepted beside the loopback names.
@@ -31,6 +35,8 @@ pub(crate) struct ServeOptions {
     pub(crate) settings: Settings,
     /// The MCP servers to stand in front of; one at least.
     pub(crate) servers: Vec<Served>,
+    /// True if they are checked only: nothing is opened.
+    pub(super) is_check: bool,
     /// Where the options were set.
     pub(crate) origins: Origins,
 }
@@ -81,6 +87,7 @@ impl ServeOptions {
         let setting = origins.name("subjects", "--subjects");
         Ok(Self {
             listen: args.listen,
+            data: args.data.map(|folder| (folder, args.durability.into())),
             admin: args.admin,
             allow_hosts: args.allow_hosts,
             allow_origins: args.allow_origins,
@@ -96,6 +103,7 @@ impl ServeOptions {
                 trust_annotations: args.trust_annotations,
             },
             servers,
+            is_check: args.check,
             origins,
         })
     }

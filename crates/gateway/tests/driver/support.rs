@@ -323,6 +323,7 @@ impl World {
             epoch: Epoch(0xa1),
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
+            origin: Bytes::new(),
             settings: Arc::new(self.settings.clone()),
         };
         let parts = DriverParts {
@@ -331,7 +332,7 @@ impl World {
             principal: digest(b"somebody"),
             version: created.version,
             upstream: Arc::clone(&upstream) as Arc<dyn Upstream>,
-            opened,
+            opened: Some(opened),
             initialize: Bytes::from_static(b"{}"),
             notes: Arc::clone(&notes) as Arc<dyn NoteSink>,
             connections: self.connections.clone(),
