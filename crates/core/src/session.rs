@@ -276,6 +276,9 @@ impl Session {
 
     fn end(&mut self, out: &mut Output) {
         self.ended = true;
+        // Its client may be told before all of it is removed.
+        self.row_changed = true;
+        out.batch.durable = true;
         out.effects.push(Effect::End);
     }
 }

@@ -271,3 +271,27 @@ fn waits_that_ended_are_noted_once() {
     };
     assert_eq!(rig.effects.iter().filter(ended).count(), 1);
 }
+
+#[test]
+fn a_post_that_was_held_when_the_process_ended_is_told_to_whoever_has_its_stream() {
+    let (mut rig, _) = owing(Settings::default());
+    let held = rig.post_with(&[&call("1", "a", "{}"), &call("2", "b", "{}")], None);
+    rig.pass(300);
+    let stream = stream(&rig, held);
+    rig.restart();
+    assert_eq!(rig.state(stream), "released");
+    let events = rig.events_after(stream, Seq::ORIGIN);
+    assert_eq!(events.len(), 2, "{events:?}");
+    for ((_, text), id) in events.iter().zip(["1", "2"]) {
+        assert!(text.contains(&format!(r#""id":{id},"#)) && text.contains("40908"), "{text}");
+    }
+    assert_eq!(rig.log[&stream].last().map(|event| event.last), Some(true));
+    assert_eq!(rig.executed().len(), 1, "what was held did not run");
+}
+
+#[test]
+fn a_session_that_is_over_says_so_in_its_row_before_anybody_is_told() {
+    let mut rig = Rig::plain();
+    rig.feed(Input::Delete);
+    assert!(rig.rows.stored().row.ended);
+}

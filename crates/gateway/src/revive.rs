@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use rejoin_core::id::{CallId, digest};
 use rejoin_core::session::{SessionStart, Stored};
-use rejoin_store::{LoadError, Loaded, SessionKey};
+use rejoin_store::{Fence, LoadError, Loaded, SessionKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -65,7 +65,11 @@ impl Gateway {
             let keys = first.store().sessions(after, LISTED_MAX).await?;
             for &key in &keys {
                 let is_served = match first.store().load(key).await {
-                    Ok(Some(loaded)) => first.serve_at(gateways, key, loaded).await,
+                    Ok(Some(loaded)) if loaded.row.as_ref().is_none_or(|row| row.ended) => {
+                        first.clear(key, loaded.fence).await;
+                        continue;
+                    }
+                    Ok(Some(loaded)) => first.serve_at(gateways, key, loaded),
                     Ok(None) => continue,
                     Err(error) => {
                         let session = SessionTag::new(&key);
@@ -82,14 +86,19 @@ impl Gateway {
         }
     }
 
+    /// Removes a session whose process ended before its client was told of it, or when it was over
+    /// and not yet removed.
+    async fn clear(&self, key: SessionKey, fence: Fence) {
+        if let Err(error) = self.store().remove(key, fence).await {
+            let session = SessionTag::new(&key);
+            tracing::warn!(%session, %error, "the log of an ended session was not removed");
+        }
+    }
+
     /// Serves a session at the gateway where it was opened; false if there is none.
-    async fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
-        let Some(row) = &loaded.row else {
-            // The process ended before its client was told of it.
-            let removed = self.store().remove(key, loaded.fence).await;
-            return removed.is_err();
-        };
-        let origin = serde_json::from_slice::<Origin>(&row.origin).ok();
+    fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
+        let row = loaded.row.as_ref();
+        let origin = row.and_then(|row| serde_json::from_slice::<Origin>(&row.origin).ok());
         let gateway = origin.as_ref().and_then(|origin| {
             gateways.iter().find(|gateway| gateway.is_mounted() || gateway.path() == origin.path)
         });

@@ -112,6 +112,10 @@ impl Session {
     fn answer_stream(&mut self, waiter: &Waiter, now_ms: u64, out: &mut Output) -> StreamId {
         if let Some(stream) = waiter.stream {
             debug_assert!(waiter.headers != Headers::Unsent);
+            if let Some(held) = self.streams.get_mut(&stream) {
+                // Those of its calls come as they are claimed.
+                held.request_ids.clear();
+            }
             self.move_stream(stream, StreamState::Live, now_ms, out);
             return stream;
         }

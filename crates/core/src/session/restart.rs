@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::SessionRow;
 use super::{Session, SessionStart};
-use crate::effect::Output;
+use crate::effect::{EventKind, Output};
 use crate::id::{Seq, StreamId};
 use crate::input::{FromUpstream, Input};
 use crate::ledger::{Call, Ledger};
+use crate::rejection::{Reason, Rejection};
 use crate::stream::{Release, Segment, Stream, StreamState};
 
 /// Everything that a store has of a session.
@@ -111,9 +112,7 @@ impl Session {
         let just_ended = stream.since_end_ms(now_ms).is_some_and(|ms| ms <= window_ms);
         let is_doubtful = std::mem::take(&mut stream.reset_may_come) && just_ended;
         match state {
-            StreamState::Held => {
-                self.move_stream(id, StreamState::Released(Release::NotRun), now_ms, out);
-            }
+            StreamState::Held => self.withdraw_lost(id, now_ms, out),
             StreamState::Live => {
                 stream.scarred = true;
                 let to = if owes { StreamState::Owed } else { StreamState::Abandoned };
@@ -129,6 +128,27 @@ impl Session {
             StreamState::Presumed => self.release_scopes(id, now_ms, out),
             StreamState::Abandoned | StreamState::Proved | StreamState::Released(_) => {}
         }
+    }
+
+    /// The POST that waited on a stream is gone with the process: whoever has the stream's id is
+    /// told that nothing ran.
+    fn withdraw_lost(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
+        let retry_after_ms = self.limits().retry_ms;
+        let Some(stream) = self.streams.get(&id) else { return };
+        let request_ids = stream.request_ids.clone();
+        let count = request_ids.len();
+        for (index, request_id) in request_ids.into_iter().enumerate() {
+            let rejection = Rejection {
+                reason: Reason::Withdrawn,
+                request_id,
+                hint: None,
+                send_again: true,
+                retry_after_ms,
+                original_ended_ms: None,
+            };
+            self.append(id, EventKind::Response, index + 1 == count, rejection.body(), out);
+        }
+        self.move_stream(id, StreamState::Released(Release::NotRun), now_ms, out);
     }
 }
 

@@ -40,6 +40,9 @@ pub struct SessionRow {
     /// Params of calls that were forgotten although a repeat must not run, and until when
     /// (Unix ms).
     pub forgotten: Vec<(Digest32, u64)>,
+    /// True once it is over: whatever is still there of it is to be removed.
+    #[serde(default)]
+    pub ended: bool,
 }
 
 /// The last number of each kind that may have been given out. A number is used only once a row
@@ -72,6 +75,7 @@ impl SessionStart {
             initialized: None,
             restore: Vec::new(),
             forgotten: Vec::new(),
+            ended: false,
         }
     }
 }
@@ -104,6 +108,7 @@ impl Session {
             initialized: self.upstream.initialized.clone(),
             restore: restore.map(|(key, message)| (key.clone().into(), message.clone())).collect(),
             forgotten: self.ledger.all_forgotten().collect(),
+            ended: self.ended,
         }
     }
 

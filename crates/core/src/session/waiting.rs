@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Session;
+use super::post::request_id;
 use super::timer::Timer;
 use crate::effect::{Attach, Command, Effect, EventKind, Note, Output};
 use crate::id::{CallId, ConnectionId, Digest32, Seq, StreamId};
@@ -197,7 +198,12 @@ impl Session {
         if waiter.headers != Headers::Unsent {
             return;
         }
-        waiter.stream = Some(self.open_answer(waiter, StreamState::Held, now_ms, out));
+        let id = self.open_answer(waiter, StreamState::Held, now_ms, out);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            // A process that finds no more of it than this can still tell that nothing ran.
+            stream.request_ids = waiter.requests.iter().map(request_id).collect();
+        }
+        waiter.stream = Some(id);
         waiter.headers = Headers::Sent;
     }
 
