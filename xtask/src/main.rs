@@ -23,7 +23,7 @@ usage: cargo xtask COMMAND
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
-                  the official conformance suites
+                  100 rounds of crash, the official conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -42,7 +42,9 @@ usage: cargo xtask COMMAND
                   release build, then e2e/proofs/isolation.py: what a second
                   principal is answered, and after how long, with another's ids
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
-                  nobody deletes; memory, children and open files stay flat";
+                  nobody deletes; memory, children and open files stay flat
+  crash [ARGS...] release build, then e2e/proofs/crash.py: 100 rounds (--rounds N) of
+                  calls, kill -9 and restart; nothing lost, nothing run twice";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
         ["healthy", rest @ ..] => proofs::healthy(rest),
         ["conformance", rest @ ..] => proofs::conformance(rest),
         ["proxies", rest @ ..] => proofs::proxies(rest),
-        [name @ ("isolation" | "soak"), rest @ ..] => proofs::prove(name, rest),
+        [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

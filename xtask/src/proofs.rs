@@ -1,5 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`: proofs by a program of its
-//! own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`: proofs by a program
+//! of its own.
 
 use std::time::Duration;
 
@@ -64,6 +64,11 @@ pub(crate) fn proxies(args: &[&str]) -> Result<(), Failure> {
     run(&mut runner, "proxies", "e2e/proxies/proxies.py", args)?;
     runner.print_summary();
     Ok(())
+}
+
+/// Kills gateways in the midst of calls, as often as CI does; the release binary is there.
+pub(crate) fn crash_step(runner: &mut Runner) -> Result<(), Failure> {
+    run(runner, "crash", "e2e/proofs/crash.py", &["--rounds", "100"])
 }
 
 /// Builds the release binary, then runs `e2e/proofs/NAME.py ARGS`.
