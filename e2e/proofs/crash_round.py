@@ -7,7 +7,7 @@ import time
 
 import rejoin
 from crash_gateway import OWED_GRACE_MS, NotStarted
-from crash_history import NOT_YET, OUTCOME_UNKNOWN, Attempt, Call, Stream
+from crash_history import NOT_YET, OUTCOME_UNKNOWN, Attempt, Call, Stream, messages_of
 from crash_wire import ANSWER_SECONDS, Cut, Exchange
 
 # A call is settled, by whatever it takes, within this.
@@ -87,6 +87,8 @@ class Round:
         self.lane, self.number, self.gateway = lane, number, lane.gateway
         self.chance = random.Random(f"{seed}/{number}")
         self.client, self.findings = None, []
+        # The connection of the session's standalone stream, in some rounds.
+        self.listener = None
         # When the next kill is due, once that is chosen.
         self.delay_s, self.at_line = None, False
         self.repeats = number // LANES % 3 == 2
@@ -108,6 +110,8 @@ class Round:
             self.post([self.new_call(quick=True)])
         if kind == "deleted":
             return self.delete_and_kill()
+        if chance.random() < 0.25:
+            self.listen()
         self.make_calls()
         self.kill_and_restart()
         if chance.random() < 0.25:
@@ -154,6 +158,27 @@ class Round:
                 self.client.take(attempt)
             if attempt.outcome() != "result":
                 self.find(f"a call in peace was not answered: {attempt.exchange}")
+
+    def listen(self):
+        """Opens the standalone stream, and has the server say something there."""
+        self.listener = self.client.request("GET")
+        self.listener.was_written.wait(ANSWER_SECONDS)
+        request_id = next(self.client.ids)
+        body = rejoin.call(request_id, "notify", {"count": self.chance.randrange(1, 20)})
+        if "result" not in (self.client.request("POST", body).wait().answer(request_id) or {}):
+            self.find(f"notify was not answered: {self.client.exchanges[-1]}")
+
+    def listen_again(self):
+        """What was read of the standalone stream is still there."""
+        if self.listener is None or not self.listener.wait().events:
+            return
+        name = self.listener.events[0].stream
+        read = messages_of(self.listener, name)
+        again = self.client.get(f"{name}-0", Cut(len(read) + 1, "close")).wait()
+        if again.end != "cut" or messages_of(again, name) != read:
+            self.find(f"what was read of the standalone stream is not what is replayed: "
+                      f"{self.listener}, then {again}")
+        self.lane.figures["standalone events"] += len(read)
 
     def cut(self):
         """How a client of this round leaves, if it does."""
@@ -294,6 +319,7 @@ class Round:
     def go_on(self):
         """Looks for streams of which nothing was read, replays all, and makes one more call."""
         client = self.client
+        self.listen_again()
         if self.chance.random() < 0.5 or not client.streams:
             self.post([self.new_call(quick=True)])
         if client.streams:
