@@ -102,6 +102,9 @@ class Lane:
             if not found:
                 self._calls.append((a_round, call))
             self.figures["calls"] += 1
+            self.figures["calls repeated"] += len(call.attempts) > call.twins
+            self.figures["repeats that may be new calls"] += (
+                len(call.attempts) > call.twins and call.may_be_new())
             self.figures.update(f"answer: {outcome}" for outcome in call.outcomes().elements())
         for stream in client.streams.values():
             a_round.findings += stream.problems()

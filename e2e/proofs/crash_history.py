@@ -123,6 +123,8 @@ class Call:
             yield f"executed more than {at_most} time(s): {told}"
         if ran < max(outcomes["result"], 1 if outcomes["record"] else 0):
             yield f"answered and not executed: {told}"
+        if set(outcomes) == {"lost"}:
+            yield f"it has no end: {told}"
         for attempt in self.attempts:
             outcome = attempt.outcome()
             if outcome.startswith("error"):

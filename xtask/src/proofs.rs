@@ -1,5 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`: proofs by a program
-//! of its own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`: proofs by programs
+//! of their own.
 
 use std::time::Duration;
 
