@@ -206,6 +206,19 @@ async fn sessions_survive_the_graceful_end_and_are_nobody_elses() -> TestResult 
 }
 
 #[tokio::test]
+async fn a_session_that_was_deleted_does_not_come_back_however_soon_the_kill() -> TestResult {
+    let mut bench = Bench::start(&[]).await?;
+    let session = bench.session().await?;
+    // Its server takes its time to end, and so does the removal of the log.
+    let arguments = json!({"amount": 7, "events": 100, "interval_ms": 50, "ignore_cancel": true});
+    session.call(&Call::new(10, "charge", arguments)).await?.messages(1).await?;
+    assert_eq!(session.delete().await?, 204);
+    let session = bench.kill(&session).await?;
+    assert_eq!(session.notify("notifications/x", json!({})).await?, 404);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_second_gateway_on_the_same_directory_does_not_start() -> TestResult {
     let mut bench = Bench::start(&[]).await?;
     bench.gateway().address("listens", WAIT).await?;
