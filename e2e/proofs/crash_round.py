@@ -121,8 +121,11 @@ class Round:
         return None
 
     def options(self):
-        """Options of a start: whether what the server forgot is worth telling."""
-        return ["--stateless-upstream"] if self.chance.random() < 0.5 else []
+        """Options of a start: an operator may change them whenever Rejoin is started again."""
+        chance = self.chance
+        return [*(["--stateless-upstream"] if chance.random() < 0.5 else []),
+                *(["--on-repeat", "join"] if chance.random() < 0.2 else []),
+                *(["--repeat-scope", "principal"] if chance.random() < 0.2 else [])]
 
     def find(self, text):
         """Records a finding."""
