@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Show two failures live in this terminal, without Rejoin and through it
     Demo(DemoArgs),
+    /// Show what a Rejoin knows of its sessions: streams, cursors, calls
+    Sessions(SessionsArgs),
     /// Run a small MCP server on standard input and output, for demos and tests
     ToolServer(ToolServerArgs),
 }
@@ -256,6 +258,57 @@ impl From<Durability> for sqlite::Durability {
             Durability::Memory => Self::Memory,
         }
     }
+}
+
+/// Arguments of `rejoin sessions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionsArgs {
+    /// Admin address of the Rejoin that runs
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9090",
+        value_parser = place::address
+    )]
+    pub(crate) admin: SocketAddr,
+    /// Directory of the log, while no Rejoin runs there
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: SessionsCommand,
+}
+
+/// What `rejoin sessions` is asked for. A session is named as in the log, or by more of its key.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// All sessions, a line each
+    List,
+    /// The streams of a session, with their cursors
+    Show {
+        /// The session
+        session: String,
+    },
+    /// The calls of a session
+    Calls {
+        /// The session
+        session: String,
+    },
+    /// End every refusal that a call causes: its effect was checked by hand
+    Release {
+        /// The session
+        session: String,
+        /// The call's number
+        call: u64,
+    },
+    /// Print the events of a session, one JSON object a line, whole messages included
+    Export {
+        /// The session
+        session: String,
+    },
 }
 
 /// Arguments of `rejoin demo`.

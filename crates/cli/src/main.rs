@@ -6,6 +6,7 @@ mod config;
 mod demo;
 mod limit;
 mod serve;
+mod sessions;
 mod signals;
 mod tool_server;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::ToolServer(args) => report("tool-server", tool_server::run(&args)),
         Command::Serve(args) => serve(*args, &matches),
         Command::Demo(args) => report("demo", demo::run_from(&args)),
+        Command::Sessions(args) => report("sessions", sessions::run(&args)),
     }
 }
 

@@ -16,6 +16,7 @@ mod initialize;
 mod layer;
 pub mod listen;
 mod metrics;
+pub mod operator;
 pub mod passthrough;
 mod post;
 mod principal;
