@@ -42,10 +42,6 @@ use spill::SpillFile;
 use stored::{fetch, on_blocking_thread};
 use tokens::{Taken, Tokens};
 
-/// What an event is charged besides its payload.
-const EVENT_OVERHEAD_BYTES: u64 = 128;
-/// What a token is charged besides its response.
-const ROW_OVERHEAD_BYTES: u64 = 256;
 /// Maps of sessions, so that threads rarely meet in one.
 const SHARDS: usize = 16;
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rejoin_core::effect::{Batch, Event};
+use rejoin_core::effect::Batch;
 
-use crate::contract::END_BYTES_MAX;
+use crate::charge::{
+    EVENT_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES, batch_bytes, is_always_admitted, response, size,
+};
 use crate::error::{CommitError, Failure, OverQuota};
+use crate::memory::MemoryStore;
 use crate::memory::books::{Account, Charge};
 use crate::memory::spill::Extent;
 use crate::memory::stored::{Stored, on_blocking_thread};
-use crate::memory::tokens::response;
-use crate::memory::{EVENT_OVERHEAD_BYTES, MemoryStore, ROW_OVERHEAD_BYTES};
 
 /// Payloads of a batch, charged and in their place.
 pub(super) struct Staged {
@@ -28,7 +29,7 @@ impl MemoryStore {
         batch: &Batch,
     ) -> Result<Staged, CommitError> {
         let rows: Vec<Bytes> = batch.dedup.iter().map(|write| response(&write.record)).collect();
-        let charge = self.charge(account, batch, &rows)?;
+        let charge = self.charge(account, batch)?;
         let mut payloads: Vec<Bytes> =
             batch.events.iter().map(|event| event.payload.clone()).collect();
         payloads.extend(rows);
@@ -37,15 +38,8 @@ impl MemoryStore {
         Ok(Staged { events, rows })
     }
 
-    fn charge(
-        &self,
-        account: &Account,
-        batch: &Batch,
-        rows: &[Bytes],
-    ) -> Result<Charge, OverQuota> {
-        let events = batch.events.iter().map(|event| EVENT_OVERHEAD_BYTES + size(&event.payload));
-        let rows = rows.iter().map(|response| ROW_OVERHEAD_BYTES + size(response));
-        let bytes = events.chain(rows).sum();
+    fn charge(&self, account: &Account, batch: &Batch) -> Result<Charge, OverQuota> {
+        let bytes = batch_bytes(batch);
         if is_always_admitted(batch) {
             return Ok(self.books.charge_always(account, bytes));
         }
@@ -86,18 +80,4 @@ impl MemoryStore {
         };
         Ok(extents.into_iter().enumerate().map(keep).collect())
     }
-}
-
-fn size(payload: &Bytes) -> u64 {
-    payload.len() as u64
-}
-
-/// True if no quota refuses the batch (see [`Store::commit`](crate::Store::commit)).
-fn is_always_admitted(batch: &Batch) -> bool {
-    let is_end = |event: &Event| event.last && event.payload.len() <= END_BYTES_MAX;
-    batch.events.iter().all(is_end)
-        && batch
-            .dedup
-            .iter()
-            .all(|write| write.expected.is_some() && response(&write.record).len() <= END_BYTES_MAX)
 }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use rejoin_core::effect::DedupWrite;
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome};
 
+use crate::charge::ROW_OVERHEAD_BYTES;
 use crate::contract::Expired;
 use crate::error::Failure;
-use crate::memory::ROW_OVERHEAD_BYTES;
 use crate::memory::stored::{Stored, fetch};
 
 /// All rows, and when each is due.
@@ -50,14 +50,6 @@ impl Row {
             Outcome::Finished { .. } => self.record.result_expires_ms.min(self.record.expires_ms),
             _ => self.record.expires_ms,
         }
-    }
-}
-
-/// The response of a record; empty if it has none.
-pub(super) fn response(record: &DedupRecord) -> Bytes {
-    match &record.outcome {
-        Outcome::Finished { response, .. } => response.clone(),
-        _ => Bytes::new(),
     }
 }
 

@@ -1,0 +1,77 @@
+//! Connections that read, a few at a time, on threads that may block.
+
+use std::sync::{Arc, Mutex};
+
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use crate::error::Failure;
+use crate::sqlite::failure::failure;
+use crate::sqlite::open::Place;
+use crate::sqlite::writer::lock;
+
+/// Reads at once; beyond, they wait.
+const READERS_MAX: usize = 4;
+
+const READ: &str = "read its database";
+
+/// The connections that nobody uses now, and how many may be in use.
+#[derive(Debug)]
+pub(super) struct Readers {
+    place: Arc<Place>,
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub(super) fn new(place: Arc<Place>) -> Self {
+        let permits = Arc::new(Semaphore::new(READERS_MAX));
+        Self { place, idle: Mutex::default(), permits }
+    }
+
+    /// Reads in one transaction: what `work` sees is of one moment.
+    pub(super) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        // Nobody closes it.
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        let readers = Arc::clone(self);
+        let read = move || {
+            let _permit = permit;
+            readers.read_blocking(work)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        // It ends without an answer only when the runtime shuts down.
+        read.unwrap_or_else(|error| {
+            let remedy = "start again";
+            Err(Failure::new(READ, remedy, std::io::Error::other(error)))
+        })
+    }
+
+    /// Closes the connections that nobody uses now.
+    pub(super) fn close(&self) {
+        lock(&self.idle).clear();
+    }
+
+    fn read_blocking<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        let idle = lock(&self.idle).pop();
+        let read = || {
+            let connection = match idle {
+                Some(connection) => connection,
+                None => self.place.connect_reader()?,
+            };
+            let transaction = connection.unchecked_transaction()?;
+            let read = work(&transaction)?;
+            transaction.finish()?;
+            Ok((connection, read))
+        };
+        // After an error the connection goes, too: the next one starts afresh.
+        let (connection, read) = read().map_err(|error| failure(READ, error))?;
+        lock(&self.idle).push(connection);
+        Ok(read)
+    }
+}

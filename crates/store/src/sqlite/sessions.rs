@@ -1,0 +1,215 @@
+//! Sessions: made, taken over, removed.
+
+use bytes::Bytes;
+use rejoin_core::id::Seq;
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::contract::{Fence, Opened, PrincipalKey, SessionKey, Version};
+use crate::error::{CommitError, CreateError, RemoveError};
+use crate::sqlite::Durability;
+use crate::sqlite::act::{Act, Ground};
+use crate::sqlite::books::Amounts;
+use crate::sqlite::row::{digest, integer, number};
+use crate::sqlite::tail::Change;
+
+/// Event numbers are reserved in blocks of this many. What was reserved is never given out again,
+/// even if a power cut takes events that were not synced yet.
+const SEQ_BLOCK: u64 = 1_024;
+
+/// A session's row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionRow {
+    pub(super) number: i64,
+    pub(super) principal: PrincipalKey,
+    pub(super) fence: Fence,
+    pub(super) version: Version,
+    pub(super) last_seq: Seq,
+    pub(super) reserved_seq: Seq,
+    /// Charged for its events.
+    pub(super) bytes: i64,
+    pub(super) tick: i64,
+}
+
+impl SessionRow {
+    /// Finds a session.
+    pub(super) fn find(
+        connection: &Connection,
+        key: &SessionKey,
+    ) -> rusqlite::Result<Option<Self>> {
+        let query = "select number, principal, fence, version, last_seq, reserved_seq, bytes, tick
+            from sessions where key = ?1";
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok(Self {
+                number: row.get(0)?,
+                principal: digest(row.get_ref(1)?.as_blob()?)?,
+                fence: Fence(number(row.get(2)?)),
+                version: Version(number(row.get(3)?)),
+                last_seq: Seq(number(row.get(4)?)),
+                reserved_seq: Seq(number(row.get(5)?)),
+                bytes: row.get(6)?,
+                tick: row.get(7)?,
+            })
+        };
+        connection.prepare_cached(query)?.query_row([&key[..]], row).optional()
+    }
+
+    /// Reserves numbers so that those up to `last_seq` can be sent. True if this must be synced
+    /// before any of them is: in a commit that is synced anyway it is done early.
+    pub(super) fn reserve(&mut self, ground: &Ground<'_>) -> bool {
+        if ground.durability != Durability::Calls {
+            return false;
+        }
+        let left = self.reserved_seq.0.saturating_sub(self.last_seq.0);
+        let is_used_up = self.last_seq > self.reserved_seq;
+        if is_used_up || (ground.is_synced && left < SEQ_BLOCK / 2) {
+            self.reserved_seq = Seq(self.last_seq.0.saturating_add(SEQ_BLOCK));
+        }
+        is_used_up
+    }
+
+    /// Writes what commits change.
+    pub(super) fn write(&self, ground: &Ground<'_>) -> rusqlite::Result<()> {
+        let write =
+            "update sessions set version = ?2, last_seq = ?3, reserved_seq = ?4, bytes = ?5,
+            tick = ?6 where number = ?1";
+        ground.connection.prepare_cached(write)?.execute((
+            self.number,
+            integer(self.version.0),
+            integer(self.last_seq.0),
+            integer(self.reserved_seq.0),
+            self.bytes,
+            ground.tick,
+        ))?;
+        Ok(())
+    }
+}
+
+/// Makes a session.
+pub(super) struct Create {
+    pub(super) session: SessionKey,
+    pub(super) principal: PrincipalKey,
+}
+
+impl Act for Create {
+    type Output = Result<Opened, CreateError>;
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
+        if SessionRow::find(ground.connection, &self.session)?.is_some() {
+            return Ok(Err(CreateError::Exists));
+        }
+        if let Err(full) = ground.check_room(&self.principal, 1) {
+            return Ok(Err(full.into()));
+        }
+        let opened = Opened::new(Fence(1), Version(0));
+        let reserved = if ground.durability == Durability::Calls { SEQ_BLOCK } else { 0 };
+        let write = "insert into sessions
+            (key, principal, fence, version, last_seq, reserved_seq, bytes, tick)
+            values (?1, ?2, ?3, ?4, 0, ?5, 0, ?6)";
+        ground.connection.prepare_cached(write)?.execute((
+            &self.session[..],
+            &self.principal[..],
+            integer(opened.fence.0),
+            integer(opened.version.0),
+            integer(reserved),
+            ground.tick,
+        ))?;
+        ground.enter(self.principal, Amounts { sessions: 1, ..Amounts::default() });
+        Ok(Ok(opened))
+    }
+}
+
+/// Hands out a new fence.
+pub(super) struct TakeOver {
+    pub(super) session: SessionKey,
+}
+
+impl Act for TakeOver {
+    /// `None`: there is no such session.
+    type Output = Option<Fence>;
+
+    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
+        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
+            return Ok(None);
+        };
+        let fence = Fence(row.fence.0 + 1);
+        let write = "update sessions set fence = ?2, tick = ?3 where number = ?1";
+        ground.connection.prepare_cached(write)?.execute((
+            row.number,
+            integer(fence.0),
+            ground.tick,
+        ))?;
+        ground.wrote();
+        Ok(Some(fence))
+    }
+}
+
+/// Forgets a session. Its rows are deleted later, in parts.
+pub(super) struct Remove {
+    pub(super) session: SessionKey,
+    pub(super) fence: Fence,
+}
+
+impl Act for Remove {
+    type Output = Result<(), RemoveError>;
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
+        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
+            return Ok(Ok(()));
+        };
+        if row.fence != self.fence {
+            return Ok(Err(RemoveError::Fenced));
+        }
+        ground
+            .connection
+            .prepare_cached("delete from sessions where number = ?1")?
+            .execute([row.number])?;
+        ground
+            .connection
+            .prepare_cached("insert into garbage (session, stream) values (?1, -1)")?
+            .execute([row.number])?;
+        let amounts = Amounts { bytes: -row.bytes, sessions: -1, tokens: 0 };
+        ground.enter(row.principal, amounts);
+        ground.change(Change::Removed(self.session));
+        Ok(Ok(()))
+    }
+}
+
+/// Keeps what the gateway knows of a session's client.
+pub(super) struct SetFacts {
+    pub(super) session: SessionKey,
+    pub(super) fence: Fence,
+    pub(super) facts: Bytes,
+}
+
+impl Act for SetFacts {
+    type Output = Result<(), CommitError>;
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
+        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
+            return Ok(Err(CommitError::UnknownSession));
+        };
+        if row.fence != self.fence {
+            return Ok(Err(CommitError::Fenced));
+        }
+        let write = "update sessions set facts = ?2, tick = ?3 where number = ?1";
+        ground.connection.prepare_cached(write)?.execute((
+            row.number,
+            &self.facts[..],
+            ground.tick,
+        ))?;
+        ground.wrote();
+        Ok(Ok(()))
+    }
+}
