@@ -1,7 +1,7 @@
 //! Opening a data directory: alone, sound, and in the newest schema; or saying why not.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -139,6 +139,7 @@ impl Place {
     /// Opens the database, in the newest schema; it is made if the directory has none.
     pub(super) fn open(&self) -> Result<Connection, OpenError> {
         self.make_if_missing()?;
+        self.identify()?;
         let mut connection = self.connect_writer().map_err(|error| self.explain(error))?;
         self.check(&mut connection)?;
         migrate(&mut connection, MIGRATIONS).map_err(|error| self.explain(error))?;
@@ -208,15 +209,23 @@ impl Place {
         named.map_err(io)
     }
 
-    /// Whether the file is ours, not too new, and sound as far as can be said quickly.
-    fn check(&self, connection: &mut Connection) -> Result<(), OpenError> {
-        let explain = |error| self.explain(error);
-        let application: i32 = connection
-            .pragma_query_value(None, "application_id", |row| row.get(0))
-            .map_err(explain)?;
-        if application != APPLICATION_ID {
+    /// Whether the file is ours; nothing else may be done with it before. The marks are where the
+    /// file format of SQLite says.
+    fn identify(&self) -> Result<(), OpenError> {
+        let mut header = [0; 100];
+        let read = File::open(&self.database).and_then(|mut file| file.read_exact(&mut header));
+        if read.is_err() || !header.starts_with(b"SQLite format 3\0") {
+            return Err(self.damaged("its header is not readable"));
+        }
+        if header[68..72] != APPLICATION_ID.to_be_bytes() {
             return Err(OpenError::Foreign { path: self.database.clone() });
         }
+        Ok(())
+    }
+
+    /// Whether the database is not too new, and sound as far as can be said quickly.
+    fn check(&self, connection: &mut Connection) -> Result<(), OpenError> {
+        let explain = |error| self.explain(error);
         let (found, known) = (version(connection).map_err(explain)?, MIGRATIONS.len() as i64);
         if found > known {
             return Err(OpenError::NewerSchema { path: self.database.clone(), found, known });

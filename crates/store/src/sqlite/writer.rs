@@ -97,6 +97,7 @@ impl Writer {
             is_ailing: false,
             log_pages: Arc::default(),
             has_upkeep: true,
+            has_shrunk: false,
             upkeep_at: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("rejoin-store".to_owned());
@@ -144,6 +145,8 @@ struct Desk {
     /// Pages in the log before the database, as of the last commit.
     log_pages: Arc<AtomicI32>,
     has_upkeep: bool,
+    /// True from the first piece of the file that was given up until the last.
+    has_shrunk: bool,
     upkeep_at: Instant,
 }
 
@@ -336,7 +339,16 @@ impl Desk {
             self.shared.books().write(&self.connection, &entries)?;
             self.execute(if step { "commit" } else { "rollback" })?;
             self.shared.enter(entries);
-            Ok(step || upkeep::shrink(&self.connection)?)
+            if step {
+                return Ok(true);
+            }
+            let is_smaller = upkeep::shrink(&self.connection)?;
+            if self.has_shrunk && !is_smaller {
+                // Only now does the file system get anything back.
+                self.checkpoint("passive")?;
+            }
+            self.has_shrunk = is_smaller;
+            Ok(is_smaller)
         });
         self.has_upkeep = done.unwrap_or_else(|error| {
             self.give_up(error, true);

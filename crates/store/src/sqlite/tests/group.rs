@@ -1,0 +1,138 @@
+//! Operations that share a transaction, and faults in the middle of one.
+
+use std::sync::mpsc;
+
+use super::act::{Act, Ground};
+use super::*;
+
+/// Keeps the writer until it is let go.
+struct Hold(mpsc::Receiver<()>);
+
+impl Act for Hold {
+    type Output = ();
+
+    fn act(self, _: &mut Ground<'_>) -> rusqlite::Result<()> {
+        let _gone = self.0.recv();
+        Ok(())
+    }
+}
+
+/// Runs statements of the test.
+struct Run(String);
+
+impl Act for Run {
+    type Output = ();
+
+    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<()> {
+        ground.connection.execute_batch(&self.0)
+    }
+}
+
+async fn run(store: &SqliteStore, statements: impl Into<String>) {
+    store.writer.run(Run(statements.into()), 0).await.unwrap();
+}
+
+/// Appends to each log while the writer is held, together with `between`.
+async fn together(
+    store: &Arc<SqliteStore>,
+    logs: Vec<Log>,
+    between: Run,
+) -> (Vec<Log>, Result<(), Failure>) {
+    let (release, held) = mpsc::channel();
+    let holder = tokio::spawn({
+        let store = Arc::clone(store);
+        async move { store.writer.run(Hold(held), 0).await.map_err(Failure::from) }
+    });
+    let half = logs.len() / 2;
+    let mut between = Some(between);
+    let (mut tasks, mut extra) = (Vec::new(), None);
+    for (number, mut log) in logs.into_iter().enumerate() {
+        if number == half
+            && let Some(between) = between.take()
+        {
+            let store = Arc::clone(store);
+            extra = Some(tokio::spawn(async move {
+                store.writer.run(between, 0).await.map_err(Failure::from)
+            }));
+        }
+        tasks.push(tokio::spawn(async move {
+            log.append("together").await.unwrap();
+            log
+        }));
+    }
+    // On one thread, all tasks run until they wait for the writer.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    release.send(()).unwrap();
+    holder.await.unwrap().unwrap();
+    let mut logs = Vec::new();
+    for task in tasks {
+        logs.push(task.await.unwrap());
+    }
+    (logs, extra.expect("there are logs").await.unwrap())
+}
+
+async fn many(store: &Arc<SqliteStore>) -> Vec<Log> {
+    let mut logs = Vec::new();
+    for number in 0..50 {
+        logs.push(Log::create(store, &format!("s{number}")).await);
+    }
+    logs
+}
+
+#[tokio::test]
+async fn what_waits_is_committed_in_one_transaction() {
+    let directory = folder();
+    let store = open(directory.path());
+    let logs = many(&store).await;
+    let before = *store.shared.published.borrow();
+    let (logs, extra) = together(&store, logs, Run(String::new())).await;
+    extra.unwrap();
+    let transactions = *store.shared.published.borrow() - before;
+    assert!(transactions <= 2, "{transactions} transactions for 50 commits");
+    for log in logs {
+        assert_eq!(log.read(0).await.events.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
+    let directory = folder();
+    let store = open(directory.path());
+    let logs = many(&store).await;
+    let broken = "insert into meta (key, value) values ('trace', 1); insert into meta (key, value)
+        values ('trace', 1)";
+    let (logs, extra) = together(&store, logs, Run(broken.to_owned())).await;
+    extra.expect_err("the second row is refused");
+    assert_eq!(logs.len(), 50);
+    drop(logs);
+    drop(store);
+    let connection = rusqlite::Connection::open(directory.path().join("rejoin.db")).unwrap();
+    let count = |query| connection.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(count("select count(*) from meta where key = 'trace'"), 0);
+    assert_eq!(count("select count(*) from events"), 50);
+}
+
+#[tokio::test]
+async fn a_full_database_refuses_what_does_not_fit_until_there_is_room() {
+    let directory = folder();
+    let store = open(directory.path());
+    let mut log = Log::create(&store, "s").await;
+    log.append("before").await.unwrap();
+    let before = store.usage().await.unwrap();
+    run(&store, "pragma max_page_count = 30").await;
+    for _ in 0..3 {
+        let refused = log.append(vec![b'x'; 200_000]).await.unwrap_err();
+        let CommitError::Io(failure) = &refused else { panic!("{refused:?}") };
+        assert_eq!(failure.source_kind(), std::io::ErrorKind::StorageFull);
+        let text = refused.to_string();
+        assert!(text.contains("make room"), "{text}");
+        assert_eq!(store.usage().await.unwrap(), before);
+        assert_eq!(log.read(0).await.events.len(), 1);
+    }
+    log.append("small").await.expect("what fits is still appended");
+    run(&store, "pragma max_page_count = 1000000").await;
+    log.append(vec![b'x'; 200_000]).await.expect("there is room again");
+    assert_eq!(log.read(0).await.events.len(), 3);
+}

@@ -1,0 +1,134 @@
+//! Data directories that cannot be opened, and what is said about them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn refused(directory: &Path) -> OpenError {
+    SqliteStore::open(directory, options(Durability::Calls, WIDE, MIB)).expect_err("it is refused")
+}
+
+/// The text of a refusal names the place and what to do.
+fn says(error: &OpenError, directory: &Path, words: &[&str]) {
+    let text = error.to_string();
+    assert!(text.contains(directory.to_str().unwrap()), "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_what_is_stored() {
+    let directory = folder();
+    let inner = directory.path().join("a/b");
+    let store = open(&inner);
+    let mut log = Log::create(&store, "s").await;
+    log.append("secret").await.unwrap();
+    log.read(0).await;
+    assert_eq!(mode(&inner), 0o700);
+    for file in ["rejoin.db", "rejoin.db-wal", "rejoin.db-shm", "rejoin.lock"] {
+        assert_eq!(mode(&inner.join(file)), 0o600, "{file}");
+    }
+}
+
+#[test]
+fn a_second_process_is_told_who_has_the_directory() {
+    let directory = folder();
+    let store = open(directory.path());
+    let error = refused(directory.path());
+    assert!(matches!(error, OpenError::Locked { .. }), "{error:?}");
+    let process = format!("process {}", std::process::id());
+    says(&error, directory.path(), &[&process, "in use"]);
+    drop(store);
+    open(directory.path());
+}
+
+#[test]
+fn what_is_no_directory_is_not_written_to() {
+    let directory = folder();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = refused(&path);
+        assert!(matches!(error, OpenError::NotWritable { .. }), "{error:?}");
+        says(&error, &path, &["can write to"]);
+    }
+}
+
+#[test]
+fn a_newer_schema_is_left_alone() {
+    let directory = folder();
+    drop(open(directory.path()));
+    tamper(directory.path(), "pragma user_version = 77");
+    let error = refused(directory.path());
+    assert!(matches!(error, OpenError::NewerSchema { found: 77, .. }), "{error:?}");
+    says(&error, directory.path(), &["schema 77", "newer"]);
+}
+
+#[test]
+fn another_program_s_database_is_left_alone() {
+    let directory = folder();
+    tamper(directory.path(), "create table theirs (x); insert into theirs values (1)");
+    let before = fs::read(directory.path().join("rejoin.db")).unwrap();
+    let error = refused(directory.path());
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+    says(&error, directory.path(), &["not a database of Rejoin"]);
+    assert!(fs::read(directory.path().join("rejoin.db")).unwrap() == before, "it was changed");
+}
+
+/// Damages a database in one way; true if it did.
+type Damage = fn(&Path);
+
+#[tokio::test]
+async fn a_damaged_database_is_neither_used_nor_replaced() {
+    let damages: [(&str, Damage); 5] = [
+        ("no database", |path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
+        ("empty", |path| fs::write(path, "").unwrap()),
+        ("cut short", |path| {
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_len(20_000).unwrap();
+        }),
+        ("overwritten", |path| {
+            let mut bytes = fs::read(path).unwrap();
+            for page in bytes.chunks_mut(4_096).skip(2) {
+                page[..64].fill(0xa5);
+            }
+            fs::write(path, bytes).unwrap();
+        }),
+        ("missing, its log not", |path| {
+            fs::rename(path, path.with_file_name("rejoin.db-wal")).unwrap();
+        }),
+    ];
+    for (name, damage) in damages {
+        let directory = folder();
+        let store = open(directory.path());
+        let mut log = Log::create(&store, "s").await;
+        log.append_many(100, 1_000).await;
+        drop((log, store));
+        let path = directory.path().join("rejoin.db");
+        damage(&path);
+        let before = fs::read(&path).ok();
+        for _ in 0..2 {
+            let error = refused(directory.path());
+            assert!(matches!(error, OpenError::Damaged { .. }), "{name}: {error:?}");
+            says(&error, directory.path(), &["is damaged", "restore"]);
+        }
+        assert!(fs::read(&path).ok() == before, "{name}: it was changed");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_was_not_finished_is_made_again() {
+    let directory = folder();
+    for suffix in ["", "-journal"] {
+        fs::write(directory.path().join(format!("rejoin.db.new{suffix}")), "half").unwrap();
+    }
+    let store = open(directory.path());
+    Log::create(&store, "s").await;
+    assert!(!directory.path().join("rejoin.db.new").exists());
+}

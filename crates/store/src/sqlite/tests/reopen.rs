@@ -1,0 +1,238 @@
+//! What a new process finds.
+
+use rejoin_core::effect::DedupWrite;
+use rejoin_core::id::CallId;
+use rejoin_core::ledger::{Call, Phase, ScopeRow, Settled};
+use rejoin_core::message::IdKey;
+use rejoin_core::stream::{Connection, Release, Segment, Stream, StreamState};
+use rejoin_core::token::{Outcome, Owner};
+use rejoin_core::tool::Class;
+
+use super::*;
+
+const SESSION: &[u8] = b"s";
+
+fn call(id: u64) -> Call {
+    Call {
+        id: CallId(id),
+        request_id: Bytes::from_static("\"\u{e9}\"".as_bytes()),
+        request_key: IdKey::text("\u{e9}"),
+        progress_token: Some("1e400".into()),
+        method: "tools/call".to_owned(),
+        tool: Some("charge".to_owned()),
+        class: Class::Effectful,
+        params: digest(b"params"),
+        body: digest(b"body"),
+        token: Some(DedupKey(digest(b"t"))),
+        scope: Some(ScopeRow { key: DedupKey(digest(b"k")), expires_ms: 9, open: true }),
+        phase: Phase::Cancelled { result: true },
+        stream: Some(STREAM),
+        result: Some((STREAM, Seq(2))),
+        claimed_ms: 1,
+        heard_ms: 2,
+        ended_ms: Some(3),
+        lost_ms: Some(u64::from(u32::MAX) * 7),
+        settled_by: Some(Settled::ByHand),
+    }
+}
+
+fn stream(id: StreamId) -> Stream {
+    let mut stream = Stream::new(id, StreamState::Released(Release::NotRun), 5);
+    stream.calls = vec![CallId(1)];
+    stream.request_ids = vec![Bytes::from_static(b"1")];
+    stream.connection = Some(Connection { id: rejoin_core::id::ConnectionId(4), observed: true });
+    stream.segments.push_back(Segment { through: Seq(2), bytes: 77 });
+    stream.cursors.produce(Seq(2));
+    stream.last = Some(Seq(2));
+    stream
+}
+
+fn write(key: &str, expected: Option<Owner>, outcome: Outcome) -> DedupWrite {
+    let record = DedupRecord {
+        owner: Owner { session: digest(SESSION), call: CallId(1) },
+        params: digest(b"params"),
+        outcome,
+        result_expires_ms: 10,
+        expires_ms: 20,
+    };
+    DedupWrite { key: DedupKey(digest(key.as_bytes())), expected, record }
+}
+
+/// Everything of a core's row, as text.
+fn shown(row: &impl std::fmt::Debug) -> String {
+    format!("{row:?}")
+}
+
+async fn fill(store: &Arc<SqliteStore>) -> Log {
+    let mut log = Log::create(store, "s").await;
+    let response = Outcome::Finished { response: "{}".into(), ended_ms: 3 };
+    let outcomes = [
+        ("running", Outcome::Running),
+        ("finished", response),
+        ("cancelled", Outcome::Cancelled),
+        ("unknown", Outcome::Unknown),
+    ];
+    log.append("one").await.unwrap();
+    log.commit(Batch {
+        events: vec![event(2, 1, "two")],
+        calls: vec![call(1), call(2)],
+        streams: vec![stream(STREAM), stream(StreamId(9))],
+        dedup: outcomes.map(|(key, outcome)| write(key, None, outcome)).to_vec(),
+        durable: true,
+        ..Batch::default()
+    })
+    .await
+    .unwrap();
+    log.last = 2;
+    log
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_clean_end() {
+    for durability in [Durability::Calls, Durability::Events, Durability::Memory] {
+        let directory = folder();
+        let store = open_with(directory.path(), durability, MIB);
+        let log = fill(&store).await;
+        let (session, version) = (log.session, log.version);
+        store.set_facts(session, log.fence, "facts".into()).await.unwrap();
+        let usage = store.usage().await.unwrap();
+        let (epoch, own) = (store.epoch(), store.principal_usage([8; 32]).await.unwrap());
+        drop((log, store));
+        let store = open_with(directory.path(), durability, MIB);
+        assert_eq!(store.epoch(), epoch);
+        assert_eq!(store.usage().await.unwrap(), Usage { memory_bytes: 0, ..usage });
+        assert_eq!(store.principal_usage([8; 32]).await.unwrap(), own);
+        let loaded = store.load(session).await.unwrap().unwrap();
+        assert_eq!((loaded.version, loaded.last_seq), (version, Seq(2)));
+        assert_eq!((loaded.principal, loaded.fence), ([8; 32], Fence(2)));
+        assert_eq!(shown(&loaded.calls), shown(&[call(1), call(2)]));
+        assert_eq!(shown(&loaded.streams), shown(&[stream(STREAM), stream(StreamId(9))]));
+        let page = store.read(session, STREAM, Seq::ORIGIN, 100).await.unwrap();
+        assert_eq!(page.events, [event(1, 0, "one"), event(2, 1, "two")]);
+        let finished = store.token(DedupKey(digest(b"finished"))).await.unwrap().unwrap();
+        let response = Outcome::Finished { response: "{}".into(), ended_ms: 3 };
+        assert_eq!(finished, write("finished", None, response).record);
+        assert_eq!(store.facts(session).await.unwrap(), Some("facts".into()));
+        assert_eq!(store.lost(session).await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_listed_in_parts_while_they_come_and_go() {
+    let directory = folder();
+    let store = open_with(directory.path(), Durability::Memory, MIB);
+    let mut expected = Vec::new();
+    for number in 0..25 {
+        expected.push(Log::create(&store, &format!("s{number}")).await.session);
+    }
+    expected.sort_unstable();
+    let first = store.sessions(None, 10).await.unwrap();
+    assert!(first.iter().map(|stored| stored.session).eq(expected[..10].iter().copied()));
+    assert!(first.iter().all(|stored| stored.principal == [8; 32]));
+    store.remove(expected[9], Fence(1)).await.unwrap();
+    let rest = store.sessions(Some(expected[9]), 100).await.unwrap();
+    assert!(rest.iter().map(|stored| stored.session).eq(expected[10..].iter().copied()));
+    assert_eq!(store.sessions(Some(expected[24]), 10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn facts_belong_to_the_owner() {
+    let directory = folder();
+    let store = open(directory.path());
+    let log = Log::create(&store, "s").await;
+    assert_eq!(store.facts(log.session).await.unwrap(), None);
+    let fence = store.load(log.session).await.unwrap().unwrap().fence;
+    let late = store.set_facts(log.session, log.fence, "late".into()).await;
+    assert!(matches!(late, Err(CommitError::Fenced)), "{late:?}");
+    store.set_facts(log.session, fence, "mine".into()).await.unwrap();
+    assert_eq!(store.facts(log.session).await.unwrap(), Some("mine".into()));
+    let nobody = store.set_facts([1; 32], fence, "x".into()).await;
+    assert!(matches!(nobody, Err(CommitError::UnknownSession)), "{nobody:?}");
+}
+
+/// As a power cut leaves it: the last sync is as far as the file goes, and the machine has booted
+/// again.
+async fn cut_power(durability: Durability) -> (TempDir, SessionKey) {
+    let (directory, after) = (folder(), folder());
+    let store = open_with(directory.path(), durability, MIB);
+    let mut log = fill(&store).await;
+    let wal = directory.path().join("rejoin.db-wal");
+    let synced = std::fs::read(&wal).unwrap();
+    for number in 0..3 {
+        log.append(format!("progress {number}")).await.unwrap();
+    }
+    std::fs::copy(directory.path().join("rejoin.db"), after.path().join("rejoin.db")).unwrap();
+    std::fs::write(after.path().join("rejoin.db-wal"), synced).unwrap();
+    tamper(after.path(), "update meta set value = 'another' where key = 'boot'");
+    (after, log.session)
+}
+
+#[tokio::test]
+async fn numbers_that_a_power_cut_may_have_taken_are_not_used_again() {
+    let (directory, session) = cut_power(Durability::Calls).await;
+    let mut reserved = Seq(0);
+    for opened in 0..3 {
+        let store = open(directory.path());
+        let loaded = store.load(session).await.unwrap().unwrap();
+        assert!(loaded.last_seq > Seq(5), "{:?}", loaded.last_seq);
+        assert!(opened == 0 || loaded.last_seq == reserved, "a clean start reserves no more");
+        reserved = loaded.last_seq;
+        let lost = Lost { after: Seq(2), through: reserved };
+        assert_eq!(store.lost(session).await.unwrap(), [lost]);
+        let page = store.read(session, STREAM, Seq::ORIGIN, 100).await.unwrap();
+        assert_eq!(page.events, [event(1, 0, "one"), event(2, 1, "two")]);
+    }
+    let store = open(directory.path());
+    let loaded = store.load(session).await.unwrap().unwrap();
+    let commit = async |version, event| {
+        let batch = Batch { events: vec![event], ..Batch::default() };
+        store.commit(session, loaded.fence, version, batch).await
+    };
+    let used = commit(loaded.version, event(3, 2, "again")).await;
+    assert!(matches!(used, Err(CommitError::Backwards { .. })), "{used:?}");
+    let next = event(reserved.0 + 1, 2, "new");
+    commit(loaded.version, next.clone()).await.unwrap();
+    let page = store.read(session, STREAM, Seq(2), 100).await.unwrap();
+    assert_eq!((page.events, page.gap), (vec![next], None));
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_no_number() {
+    let directory = folder();
+    let store = open(directory.path());
+    let log = fill(&store).await;
+    drop((log, store));
+    tamper(directory.path(), "update meta set value = 0 where key = 'clean'");
+    let store = open(directory.path());
+    let loaded = store.load(digest(SESSION)).await.unwrap().unwrap();
+    assert_eq!(loaded.last_seq, Seq(2));
+    assert_eq!(store.lost(digest(SESSION)).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn where_everything_was_synced_a_power_cut_takes_nothing() {
+    let (directory, session) = cut_power(Durability::Events).await;
+    let store = open_with(directory.path(), Durability::Events, MIB);
+    let loaded = store.load(session).await.unwrap().unwrap();
+    assert_eq!(loaded.last_seq, Seq(2));
+    assert_eq!(store.lost(session).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn where_nothing_was_synced_a_power_cut_ends_the_sessions_and_the_epoch() {
+    let (directory, session) = cut_power(Durability::Memory).await;
+    let epoch = "select value from meta where key = 'epoch'";
+    let connection = rusqlite::Connection::open(directory.path().join("rejoin.db")).unwrap();
+    let epoch: i64 = connection.query_row(epoch, [], |row| row.get(0)).unwrap();
+    drop(connection);
+    let store = open_with(directory.path(), Durability::Memory, MIB);
+    assert_ne!(store.epoch(), epoch as u64);
+    assert!(store.load(session).await.unwrap().is_none());
+    let token = store.token(DedupKey(digest(b"running"))).await.unwrap();
+    assert!(token.is_some(), "what is known of tokens stays known");
+    let usage = store.usage().await.unwrap();
+    assert_eq!((usage.sessions, usage.tokens, usage.bytes), (0, 4, 4 * 256 + 2));
+    Log::create(&store, "s").await;
+    store.expire(u64::MAX, 100).await.unwrap();
+    assert_eq!(store.usage().await.unwrap().bytes, 0);
+}
