@@ -63,7 +63,7 @@ use readers::Readers;
 use reads::Seen;
 pub use restart::{Lost, Stored};
 use tail::Tails;
-use writer::{Shared, Writer, lock};
+use writer::{Disk, Shared, Writer, lock};
 
 /// Tokens that are expired in one transaction, so that no commit waits for long.
 const EXPIRED_ROWS_MAX: usize = 256;
@@ -134,11 +134,11 @@ impl SqliteStore {
             tails: Mutex::new(Tails::new(options.tail_bytes_max, options.stream_tail_bytes_max)),
             published: watch::Sender::new(life.tick),
         });
-        let readers = Arc::new(Readers::new(Arc::clone(&place)));
-        let started =
-            Writer::start(connection, Arc::clone(&place), Arc::clone(&shared), options.durability);
+        let disk = Disk::new(connection, Arc::clone(&place)).map_err(explain)?;
+        let started = Writer::start(disk, Arc::clone(&shared), options.durability);
         let path = directory.to_owned();
         let writer = started.map_err(|source| OpenError::Io { path, source })?;
+        let readers = Arc::new(Readers::new(place));
         Ok(Self { writer, readers, shared, epoch: life.epoch })
     }
 
@@ -151,6 +151,9 @@ impl SqliteStore {
     /// Waits until the tails have a commit that was seen in the file: nobody who looks there next
     /// may find less.
     async fn published(&self, tick: i64) {
+        if *self.shared.published.borrow() >= tick {
+            return;
+        }
         let mut published = self.shared.published.subscribe();
         // It never closes while there is a store.
         let _closed = published.wait_for(|newest| *newest >= tick).await;
@@ -202,7 +205,7 @@ impl Store for SqliteStore {
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
         let taken = self.writer.run(sessions::TakeOver { session }, 0).await;
         let Some(fence) = taken.map_err(Failure::from)? else { return Ok(None) };
-        let read = move |connection: &_| reads::load(connection, &session, fence);
+        let read = move |connection: &_| reads::load(connection, &session, Some(fence));
         let Some((loaded, tick)) = self.readers.read(read).await? else { return Ok(None) };
         self.published(tick).await;
         Ok(Some(loaded))
@@ -273,7 +276,10 @@ impl Store for SqliteStore {
     }
 
     async fn watch(&self, session: SessionKey, stream: StreamId) -> Result<StreamWatch, ReadError> {
-        let watch = lock(&self.shared.tails).watch(session, stream);
+        let (watch, is_known) = lock(&self.shared.tails).watch(session, stream);
+        if is_known {
+            return Ok(watch);
+        }
         let read = move |connection: &_| reads::last(connection, &session, stream);
         match self.read_file(read).await {
             Ok(last) => {

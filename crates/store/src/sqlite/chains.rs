@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rejoin_core::effect::{Event, Eviction};
 use rejoin_core::id::{Seq, StreamId};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Params};
 
 use crate::charge::EVENT_OVERHEAD_BYTES;
 use crate::error::CommitError;
@@ -12,8 +12,11 @@ use crate::page::Bounds;
 use crate::sqlite::row::{RESPONSE, integer, kind_number, number};
 use crate::sqlite::sessions::SessionRow;
 
-/// Rows that a commit deletes at most for each of its evictions; the rest goes later, in parts.
-const EVICTED_ROWS_MAX: i64 = 512;
+/// Events that are deleted at once, by an eviction or later; what is left goes in parts, between
+/// commits.
+const PART_ROWS_MAX: i64 = 256;
+/// The same in bytes, but for the last of them.
+const PART_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
 /// How far a stream's log reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,10 +140,9 @@ impl<'a> Chains<'a> {
     }
 
     fn delete(&mut self, stream: StreamId, chain: Chain) -> rusqlite::Result<()> {
-        let deleted =
-            delete_unreadable(self.connection, self.session, stream, chain, EVICTED_ROWS_MAX)?;
+        let deleted = delete_unreadable(self.connection, self.session, stream, chain)?;
         self.freed_bytes += deleted.bytes;
-        if deleted.rows == EVICTED_ROWS_MAX {
+        if !deleted.is_all {
             self.connection
                 .prepare_cached("insert or ignore into garbage (session, stream) values (?1, ?2)")?
                 .execute((self.session, stream.0))?;
@@ -177,39 +179,60 @@ impl<'a> Chains<'a> {
 }
 
 /// What was deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deleted {
-    pub(super) rows: i64,
     /// As they were charged.
     pub(super) bytes: u64,
+    /// True if nothing is left of what was to be deleted.
+    pub(super) is_all: bool,
 }
 
-/// Deletes at most `rows_max` events of a stream that are no longer readable.
+/// Deletes a part of a stream's events that are no longer readable.
 pub(super) fn delete_unreadable(
     connection: &Connection,
     session: i64,
     stream: StreamId,
     chain: Chain,
-    rows_max: i64,
 ) -> rusqlite::Result<Deleted> {
-    let gone = "delete from events where number in (
-            select number from events
-            where session = ?1 and stream = ?2 and seq <= ?3 and (kind <> ?4 or seq <= ?5)
-            order by seq limit ?6)
-        returning length(payload)";
-    let mut query = connection.prepare_cached(gone)?;
-    let mut rows = query.query((
+    let query = "select number, length(payload) from events
+        where session = ?1 and stream = ?2 and seq <= ?3 and (kind <> ?4 or seq <= ?5)
+        order by seq limit ?6";
+    let parameters = (
         session,
         stream.0,
         integer(chain.evicted.0),
         RESPONSE,
         integer(chain.emptied.0),
-        rows_max,
-    ))?;
-    let mut deleted = Deleted::default();
-    while let Some(row) = rows.next()? {
-        deleted.rows += 1;
-        deleted.bytes += EVENT_OVERHEAD_BYTES + number(row.get(0)?);
+        PART_ROWS_MAX + 1,
+    );
+    delete_part(connection, query, parameters)
+}
+
+/// Deletes a part of the events of a session that was removed.
+pub(super) fn delete_removed(connection: &Connection, session: i64) -> rusqlite::Result<Deleted> {
+    let query = "select number, length(payload) from events where session = ?1
+        order by stream, seq limit ?2";
+    delete_part(connection, query, (session, PART_ROWS_MAX + 1))
+}
+
+/// Deletes the first of the events that a query finds (number and length).
+fn delete_part(
+    connection: &Connection,
+    query: &str,
+    parameters: impl Params,
+) -> rusqlite::Result<Deleted> {
+    let mut query = connection.prepare_cached(query)?;
+    let found = query.query_map(parameters, |row| row.try_into())?;
+    let found: Vec<(i64, i64)> = found.collect::<rusqlite::Result<_>>()?;
+    let mut delete = connection.prepare_cached("delete from events where number = ?1")?;
+    let mut deleted = Deleted { bytes: 0, is_all: true };
+    for ((event, length), rows) in found.into_iter().zip(0..) {
+        if rows == PART_ROWS_MAX || deleted.bytes >= PART_BYTES_MAX {
+            deleted.is_all = false;
+            break;
+        }
+        delete.execute([event])?;
+        deleted.bytes += EVENT_OVERHEAD_BYTES + number(length);
     }
     Ok(deleted)
 }

@@ -17,6 +17,8 @@ const UNFINISHED: &str = "rejoin.db.new";
 const LOCK: &str = "rejoin.lock";
 /// The start looks for damage no longer than this. A small database is looked at in full.
 const CHECK_MAX: Duration = Duration::from_secs(2);
+/// What a connection waits for another one: ours are quick, and others may be looking at the file.
+const BUSY_MAX: Duration = Duration::from_secs(1);
 /// Instructions of SQLite between two looks at the clock.
 const CHECK_STEP: i32 = 10_000;
 
@@ -150,7 +152,6 @@ impl Place {
     pub(super) fn connect_writer(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.database, flags)?;
-        connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "cache_size", -8_192)?;
         // The unused space of a file is not for others to read: results hold secrets.
@@ -273,7 +274,8 @@ fn private() -> OpenOptions {
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.busy_timeout(BUSY_MAX)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "temp_store", "memory")

@@ -177,17 +177,17 @@ pub(super) fn last(
     Ok(Some((Chain::find(connection, row.number, stream)?.last, row.tick)))
 }
 
-/// What a new owner starts from.
+/// What a new owner starts from, or (`fence: None`) the present one has.
 pub(super) fn load(
     connection: &Connection,
     session: &SessionKey,
-    fence: Fence,
+    fence: Option<Fence>,
 ) -> rusqlite::Result<Seen<Loaded>> {
     let Some(row) = SessionRow::find(connection, session)? else { return Ok(None) };
     let calls = "select row from calls where session = ?1 order by number";
     let streams = "select row from streams where session = ?1 order by number";
     let loaded = Loaded {
-        fence,
+        fence: fence.unwrap_or(row.fence),
         version: row.version,
         principal: row.principal,
         calls: rows(connection, calls, row.number)?,

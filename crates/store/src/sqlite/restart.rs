@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rejoin_core::id::Seq;
 
-use crate::contract::{Fence, PrincipalKey, SessionKey};
+use crate::contract::{Fence, Loaded, PrincipalKey, SessionKey};
 use crate::error::{CommitError, LoadError};
 use crate::sqlite::{SqliteStore, reads, sessions};
 
@@ -42,6 +42,17 @@ impl SqliteStore {
         let rows = self.readers.read(read).await?;
         let stored = |(session, principal)| Stored { session, principal };
         Ok(rows.into_iter().map(stored).collect())
+    }
+
+    /// A session as it stands, and nobody is fenced: the fence is its present owner's.
+    ///
+    /// # Errors
+    /// If the storage below fails.
+    pub async fn look(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
+        let read = move |connection: &_| reads::load(connection, &session, None);
+        let Some((loaded, tick)) = self.readers.read(read).await? else { return Ok(None) };
+        self.published(tick).await;
+        Ok(Some(loaded))
     }
 
     /// What [`set_facts`](Self::set_facts) stored last; `None`: nothing, or no such session.

@@ -137,21 +137,30 @@ impl Tails {
 
     /// Keeps a copy of an event, lest a few bytes keep the large buffer alive they were cut from.
     fn append(&mut self, session: SessionKey, mut event: Event) {
-        event.payload = Bytes::copy_from_slice(&event.payload);
         let (age, cost, stream) = (self.next_age, cost(&event), event.stream);
-        self.next_age += 1;
+        let room = self.stream_bytes_max.checked_sub(cost);
+        let mut left = self.tail(session, stream).bytes;
+        while left > room.unwrap_or(0) {
+            left = self.drop_first(&session, stream);
+        }
+        let tail = self.tail(session, stream);
+        if room.is_none() {
+            tail.floor = Some(event.seq);
+            return self.drop_if_useless(&session, stream);
+        }
+        event.payload = Bytes::copy_from_slice(&event.payload);
         let payload_bytes = event.payload.len() as u64;
-        let tail = self.sessions.entry(session).or_default().entry(stream).or_default();
         tail.floor.get_or_insert(event.previous);
         tail.events.push_back(Kept { age, event });
         tail.bytes += cost;
-        let mut is_over = tail.bytes > self.stream_bytes_max;
+        self.next_age += 1;
         self.order.insert(age, (session, stream));
         self.bytes += cost;
         self.payload_bytes += payload_bytes;
-        while is_over {
-            is_over = self.drop_first(&session, stream) > self.stream_bytes_max;
-        }
+    }
+
+    fn tail(&mut self, session: SessionKey, stream: StreamId) -> &mut Tail {
+        self.sessions.entry(session).or_default().entry(stream).or_default()
     }
 
     /// Drops a stream's oldest event; what is left of the stream.
@@ -251,13 +260,13 @@ impl Tails {
         Some(found.map(|kept| kept.event.clone()))
     }
 
-    /// Follows a stream. What was its last event before is for the caller to find out, and to tell
-    /// by [`learn`](Self::learn).
-    pub(super) fn watch(&mut self, session: SessionKey, stream: StreamId) -> StreamWatch {
-        let tail = self.sessions.entry(session).or_default().entry(stream).or_default();
+    /// Follows a stream. False: what was its last event before is not known here; it is for the
+    /// caller to find out, and to tell by [`learn`](Self::learn).
+    pub(super) fn watch(&mut self, session: SessionKey, stream: StreamId) -> (StreamWatch, bool) {
+        let tail = self.tail(session, stream);
         let last = tail.bounds.last;
         let grown = tail.grown.get_or_insert_with(|| watch::Sender::new(last));
-        StreamWatch::new(grown.subscribe())
+        (StreamWatch::new(grown.subscribe()), tail.floor.is_some())
     }
 
     /// Tells those that follow a stream of its last event in the file.

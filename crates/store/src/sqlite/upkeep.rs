@@ -5,10 +5,10 @@ use rejoin_core::id::StreamId;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::sqlite::books::{Amounts, Entries};
-use crate::sqlite::chains::{Chain, delete_unreadable};
+use crate::sqlite::chains::{Chain, delete_removed, delete_unreadable};
 use crate::sqlite::row::{digest, integer};
 
-/// Rows that are deleted at once.
+/// Rows of the ledger that are deleted at once.
 const ROWS_MAX: i64 = 256;
 /// Pages that are given back at once (1 MiB).
 const PAGES_MAX: i64 = 256;
@@ -40,7 +40,7 @@ fn collect_stream(
     entries: &mut Entries,
 ) -> rusqlite::Result<bool> {
     let chain = Chain::find(connection, session, stream)?;
-    let deleted = delete_unreadable(connection, session, stream, chain, ROWS_MAX)?;
+    let deleted = delete_unreadable(connection, session, stream, chain)?;
     let bytes = -integer(deleted.bytes);
     let give_back = "update sessions set bytes = bytes + ?2 where number = ?1 returning principal";
     let principal = connection
@@ -51,20 +51,17 @@ fn collect_stream(
     if let Some(principal) = principal {
         entries.add(principal, Amounts { bytes, ..Amounts::default() });
     }
-    let is_clean = deleted.rows < ROWS_MAX;
-    if is_clean && chain.last.0 == 0 {
+    if deleted.is_all && chain.last.0 == 0 {
         connection
             .prepare_cached("delete from chains where session = ?1 and stream = ?2")?
             .execute((session, stream.0))?;
     }
-    Ok(is_clean)
+    Ok(deleted.is_all)
 }
 
 /// Deletes what a removed session left; true if nothing is left.
 fn collect_session(connection: &Connection, session: i64) -> rusqlite::Result<bool> {
-    const PARTS: [&str; 5] = [
-        "delete from events where number in (
-            select number from events where session = ?1 limit ?2)",
+    const PARTS: [&str; 4] = [
         "delete from calls where session = ?1 and number in (
             select number from calls where session = ?1 limit ?2)",
         "delete from streams where session = ?1 and number in (
@@ -74,6 +71,9 @@ fn collect_session(connection: &Connection, session: i64) -> rusqlite::Result<bo
         "delete from lost where session = ?1 and after in (
             select after from lost where session = ?1 limit ?2)",
     ];
+    if !delete_removed(connection, session)?.is_all {
+        return Ok(false);
+    }
     let mut left = ROWS_MAX;
     for part in PARTS {
         let deleted = connection.prepare_cached(part)?.execute((session, left))?;

@@ -102,7 +102,9 @@ async fn everything_is_there_after_a_clean_end() {
         assert_eq!(store.epoch(), epoch);
         assert_eq!(store.usage().await.unwrap(), Usage { memory_bytes: 0, ..usage });
         assert_eq!(store.principal_usage([8; 32]).await.unwrap(), own);
+        assert_eq!(store.look(session).await.unwrap().unwrap().fence, Fence(1));
         let loaded = store.load(session).await.unwrap().unwrap();
+        assert_eq!(shown(&store.look(session).await.unwrap()), shown(&Some(&loaded)));
         assert_eq!((loaded.version, loaded.last_seq), (version, Seq(2)));
         assert_eq!((loaded.principal, loaded.fence), ([8; 32], Fence(2)));
         assert_eq!(shown(&loaded.calls), shown(&[call(1), call(2)]));
