@@ -32,6 +32,13 @@ struct Other {
 
 impl Other {
     fn start(directory: &Path, durability: &str, more: &[(&str, &Path)]) -> Self {
+        let (other, word) = Self::try_start(directory, durability, more);
+        assert_eq!(word, "ready");
+        other
+    }
+
+    /// Starts it, and returns its first word: `ready`, or why it is not.
+    fn try_start(directory: &Path, durability: &str, more: &[(&str, &Path)]) -> (Self, String) {
         let mut command = Command::new(std::env::current_exe().expect("it has a path"));
         command.args(["--exact", "other_process", "--nocapture", "--test-threads=1"]);
         command.env(DIRECTORY, directory).env(DURABILITY, durability);
@@ -41,8 +48,8 @@ impl Other {
         let words = process.stdin.take().expect("it is a pipe");
         let lines = BufReader::new(process.stdout.take().expect("it is a pipe"));
         let mut other = Self { process, words, lines };
-        assert_eq!(other.line().as_deref(), Some("ready"));
-        other
+        let word = other.line().expect("it says something");
+        (other, word)
     }
 
     fn say(&mut self, word: &str) {

@@ -101,7 +101,10 @@ pub enum OpenError {
 
 fn not_writable(path: &Path) -> impl Fn(io::Error) -> OpenError {
     let path = path.to_owned();
-    move |source| OpenError::NotWritable { path: path.clone(), source }
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull => OpenError::DiskFull { path: path.clone() },
+        _ => OpenError::NotWritable { path: path.clone(), source },
+    }
 }
 
 fn holder(process: &Option<u32>) -> String {
@@ -181,7 +184,10 @@ impl Place {
     }
 
     fn make_if_missing(&self) -> Result<(), OpenError> {
-        let io = |source: io::Error| OpenError::Io { path: self.database.clone(), source };
+        let io = |source: io::Error| match source.kind() {
+            io::ErrorKind::StorageFull => OpenError::DiskFull { path: self.database.clone() },
+            _ => OpenError::Io { path: self.database.clone(), source },
+        };
         match self.database.metadata() {
             Ok(file) if file.len() > 0 => return Ok(()),
             Ok(_) => return Err(self.damaged("the file is empty")),

@@ -1,6 +1,7 @@
 //! The suite, with each durability and with tails of several sizes, and what only this store does.
 
 mod group;
+mod model;
 mod open;
 mod reopen;
 mod upkeep;

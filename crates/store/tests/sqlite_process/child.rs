@@ -12,7 +12,7 @@ use rejoin_core::message::IdKey;
 use rejoin_core::stream::{Stream, StreamState};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner};
 use rejoin_core::tool::Class;
-use rejoin_store::sqlite::{Durability, SqliteOptions, SqliteStore};
+use rejoin_store::sqlite::{Durability, OpenError, SqliteOptions, SqliteStore};
 use rejoin_store::{CommitError, Fence, Quota, SessionKey, Store, Version};
 
 pub(crate) const STREAM: StreamId = StreamId(3);
@@ -24,6 +24,10 @@ pub(crate) const SESSIONS: u64 = 8;
 const GIB: u64 = 1024 * 1024 * 1024;
 
 pub(crate) fn open(directory: &Path, durability: &str) -> Arc<SqliteStore> {
+    try_open(directory, durability).expect("it opens")
+}
+
+pub(crate) fn try_open(directory: &Path, durability: &str) -> Result<Arc<SqliteStore>, OpenError> {
     let durability = match durability {
         "calls" => Durability::Calls,
         "events" => Durability::Events,
@@ -36,7 +40,7 @@ pub(crate) fn open(directory: &Path, durability: &str) -> Arc<SqliteStore> {
         tail_bytes_max: 1024 * 1024,
         stream_tail_bytes_max: 1024 * 1024,
     };
-    Arc::new(SqliteStore::open(directory, options).expect("it opens"))
+    SqliteStore::open(directory, options).map(Arc::new)
 }
 
 pub(crate) fn session(number: u64) -> SessionKey {
@@ -155,7 +159,10 @@ fn say(line: &str) {
 
 /// Does what standard input says until it ends.
 pub(crate) async fn serve(directory: &Path, durability: &str) {
-    let store = open(directory, durability);
+    let store = match try_open(directory, durability) {
+        Ok(store) => store,
+        Err(error) => return say(&error.to_string()),
+    };
     let mut writer = Writer::open(&store, 0).await;
     let mut crowd = Vec::new();
     say("ready");

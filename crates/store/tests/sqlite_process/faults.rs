@@ -9,32 +9,63 @@ use tempfile::TempDir;
 
 use crate::Other;
 
-/// The other process, on a disk that does as it is told.
-struct Disk {
-    other: Other,
+/// A disk that does as it is told.
+struct Bench {
     directory: TempDir,
+    library: PathBuf,
 }
 
-impl Disk {
-    fn new(durability: &str) -> Self {
+impl Bench {
+    fn new() -> Self {
         let directory = tempfile::tempdir().expect("the temporary folder can be written");
-        let path = |name: &str| directory.path().join(name);
-        let (library, fault, syncs) = (library(directory.path()), path("fault"), path("syncs"));
-        fs::write(&fault, "-").expect("it is written");
-        let more =
-            [("LD_PRELOAD", library.as_path()), ("REJOIN_FAULT", &fault), ("REJOIN_SYNCS", &syncs)];
-        let other = Other::start(&path("data"), durability, &more);
-        Self { other, directory }
+        let library = library(directory.path());
+        let bench = Self { directory, library };
+        bench.fault("-");
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// From now on.
     fn fault(&self, kind: &str) {
-        let (new, fault) = (self.directory.path().join("new"), self.directory.path().join("fault"));
+        let (new, fault) = (self.path("new"), self.path("fault"));
         fs::write(&new, kind).and_then(|()| fs::rename(&new, &fault)).expect("it is written");
     }
 
+    /// Starts the other process on it, and returns its first word.
+    fn start(&self, durability: &str) -> (Other, String) {
+        let (fault, syncs) = (self.path("fault"), self.path("syncs"));
+        let more = [
+            ("LD_PRELOAD", self.library.as_path()),
+            ("REJOIN_FAULT", &fault),
+            ("REJOIN_SYNCS", &syncs),
+        ];
+        Other::try_start(&self.path("data"), durability, &more)
+    }
+}
+
+/// The other process, on such a disk.
+struct Disk {
+    other: Other,
+    bench: Bench,
+}
+
+impl Disk {
+    fn new(durability: &str) -> Self {
+        let bench = Bench::new();
+        let (other, word) = bench.start(durability);
+        assert_eq!(word, "ready");
+        Self { other, bench }
+    }
+
+    fn fault(&self, kind: &str) {
+        self.bench.fault(kind);
+    }
+
     fn syncs(&self) -> u64 {
-        fs::metadata(self.directory.path().join("syncs")).map_or(0, |file| file.len())
+        fs::metadata(self.bench.path("syncs")).map_or(0, |file| file.len())
     }
 
     fn ask(&mut self, word: &str) -> String {
@@ -106,7 +137,7 @@ fn a_disk_that_fails_to_sync_refuses_what_must_be_synced_and_everything_after() 
         assert_eq!(disk.ask(word), "ok");
     }
     drop(disk.other);
-    let data = disk.directory.path().join("data");
+    let data = disk.bench.path("data");
     let mut other = Other::start(&data, "calls", &[]);
     assert_eq!(other.ask("load"), "version 4", "and a killed process finds it");
 }
@@ -145,4 +176,36 @@ fn on_a_slow_disk_those_who_wait_share_a_sync() {
     assert_eq!(disk.ask("many"), "ok");
     let syncs = disk.syncs() - before;
     assert!(syncs < 10, "{syncs} syncs for 64 commits at the same time");
+}
+
+#[test]
+fn a_start_on_a_bad_disk_says_what_is_wrong_and_spoils_nothing() {
+    let bench = Bench::new();
+    // First there is no database, then there is one.
+    for version in ["version 0", "version 1"] {
+        for (kind, words) in [("f", ["is full", "make room"]), ("w", ["cannot open", "the disk"])] {
+            bench.fault(kind);
+            let (_ended, word) = bench.start("calls");
+            assert!(words.iter().all(|part| word.contains(part)), "{word}");
+            assert!(word.contains("rejoin.db"), "{word}");
+        }
+        bench.fault("-");
+        let (mut other, word) = bench.start("calls");
+        assert_eq!((word.as_str(), other.ask("load").as_str()), ("ready", version));
+        assert_eq!(other.ask("durable"), "ok");
+        other.kill();
+    }
+}
+
+#[test]
+fn a_directory_that_another_process_serves_is_not_shared() {
+    let directory = tempfile::tempdir().expect("the temporary folder can be written");
+    let mut first = Other::start(directory.path(), "calls", &[]);
+    let (_ended, word) = Other::try_start(directory.path(), "calls", &[]);
+    let process = format!("process {}", first.process.id());
+    assert!(word.contains("in use") && word.contains(&process), "{word}");
+    assert_eq!(first.ask("durable"), "ok", "nothing happened to the first");
+    first.kill();
+    let mut next = Other::start(directory.path(), "calls", &[]);
+    assert_eq!(next.ask("load"), "version 1");
 }

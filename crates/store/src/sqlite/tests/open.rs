@@ -49,11 +49,12 @@ fn a_second_process_is_told_who_has_the_directory() {
 }
 
 #[test]
-fn what_is_no_directory_is_not_written_to() {
+fn what_cannot_be_written_to_is_named() {
     let directory = folder();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    for path in [file.clone(), file.join("below")] {
+    // A directory that is there, and nobody can make a file in.
+    for path in [file.clone(), file.join("below"), "/proc/self".into()] {
         let error = refused(&path);
         assert!(matches!(error, OpenError::NotWritable { .. }), "{error:?}");
         says(&error, &path, &["can write to"]);
