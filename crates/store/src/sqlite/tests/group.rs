@@ -136,3 +136,66 @@ async fn a_full_database_refuses_what_does_not_fit_until_there_is_room() {
     log.append(vec![b'x'; 200_000]).await.expect("there is room again");
     assert_eq!(log.read(0).await.events.len(), 3);
 }
+
+/// Holds the tails, so that nothing that is committed is shown, until the sender is dropped.
+fn hold_tails(store: &Arc<SqliteStore>) -> (mpsc::Sender<()>, std::thread::JoinHandle<()>) {
+    let (release, held) = mpsc::channel::<()>();
+    let (told, holds) = mpsc::channel();
+    let store = Arc::clone(store);
+    let holder = std::thread::spawn(move || {
+        let _tails = lock(&store.shared.tails);
+        told.send(()).unwrap();
+        let _released = held.recv();
+    });
+    holds.recv().unwrap();
+    (release, holder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_committed_is_not_told_before_its_events_are_there_to_be_read() {
+    let directory = folder();
+    let store = open(directory.path());
+    let mut log = Log::create(&store, "s").await;
+    // Its tail is known, so it is read there.
+    log.append("first").await.unwrap();
+    let key = DedupKey([7; 32]);
+    let owner =
+        rejoin_core::token::Owner { session: log.session, call: rejoin_core::id::CallId(1) };
+    let record = DedupRecord {
+        owner,
+        params: [1; 32],
+        outcome: rejoin_core::token::Outcome::Running,
+        result_expires_ms: 1,
+        expires_ms: 2,
+    };
+    let batch = Batch {
+        events: vec![event(2, 1, "second")],
+        dedup: vec![rejoin_core::effect::DedupWrite { key, expected: None, record }],
+        ..Batch::default()
+    };
+    let (release, holder) = hold_tails(&store);
+    let session = log.session;
+    let commit = tokio::spawn(async move { log.commit(batch).await });
+    let connection = rusqlite::Connection::open(directory.path().join("rejoin.db")).unwrap();
+    let committed = || {
+        let query = "select count(*) from tokens";
+        connection.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap() == 1
+    };
+    while !committed() {
+        tokio::task::yield_now().await;
+    }
+    let looked = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.token(key).await.unwrap() }
+    });
+    for _ in 0..50 {
+        assert!(!looked.is_finished(), "the token is seen, and its event is not");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    drop(release);
+    holder.join().unwrap();
+    commit.await.unwrap().unwrap();
+    assert!(looked.await.unwrap().is_some());
+    let page = store.read(session, STREAM, Seq(1), 100).await.unwrap();
+    assert_eq!(page.events, [event(2, 1, "second")]);
+}
