@@ -7,6 +7,8 @@ mod child;
 mod faults;
 #[path = "sqlite_process/kill.rs"]
 mod kill;
+#[path = "sqlite_process/power.rs"]
+mod power;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

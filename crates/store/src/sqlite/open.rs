@@ -145,8 +145,8 @@ impl Place {
     pub(super) fn open(&self) -> Result<Connection, OpenError> {
         self.make_if_missing()?;
         self.identify()?;
+        self.check()?;
         let mut connection = self.connect_writer().map_err(|error| self.explain(error))?;
-        self.check(&mut connection)?;
         migrate(&mut connection, MIGRATIONS).map_err(|error| self.explain(error))?;
         Ok(connection)
     }
@@ -230,10 +230,12 @@ impl Place {
         Ok(())
     }
 
-    /// Whether the database is not too new, and sound as far as can be said quickly.
-    fn check(&self, connection: &mut Connection) -> Result<(), OpenError> {
+    /// Whether the database is not too new, and sound as far as can be said quickly. By a connection
+    /// that reads: one that writes would bring the log into what may be damaged.
+    fn check(&self) -> Result<(), OpenError> {
         let explain = |error| self.explain(error);
-        let (found, known) = (version(connection).map_err(explain)?, MIGRATIONS.len() as i64);
+        let mut connection = self.connect_reader().map_err(explain)?;
+        let (found, known) = (version(&connection).map_err(explain)?, MIGRATIONS.len() as i64);
         if found > known {
             return Err(OpenError::NewerSchema { path: self.database.clone(), found, known });
         }

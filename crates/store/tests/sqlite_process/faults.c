@@ -3,7 +3,8 @@
  * REJOIN_FAULT names a file whose first byte says what happens to files of the database from now on:
  *   w  writes fail (EIO)            s  syncs fail (EIO)
  *   f  the disk is full (ENOSPC)    d  syncs take 50 ms
- * anything else: nothing. Each sync adds a byte to the file REJOIN_SYNCS.
+ * anything else: nothing. Each sync adds a byte to the file REJOIN_SYNCS, and copies the file that
+ * was synced to the directory REJOIN_KEPT, if that is set: what a power cut would leave for sure.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,15 +18,24 @@
 #include <time.h>
 #include <unistd.h>
 
-static char fault(int fd)
+#define PATH_SIZE 4096
+
+/* The path of a file of the database; 0: it is another one. */
+static int path_of(int fd, char *path)
 {
-    char link[64], path[4096], kind = 0;
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
+    ssize_t length = readlink(link, path, PATH_SIZE - 1);
     if (length < 0)
         return 0;
     path[length] = 0;
-    if (!strstr(path, "rejoin.db") || strstr(path, "-shm"))
+    return strstr(path, "/rejoin.db") && !strstr(path, "-shm");
+}
+
+static char fault(int fd)
+{
+    char path[PATH_SIZE], kind = 0;
+    if (!path_of(fd, path))
         return 0;
     int control = open(getenv("REJOIN_FAULT"), O_RDONLY | O_CLOEXEC);
     if (control >= 0) {
@@ -62,6 +72,37 @@ ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset)
     return refuses(fault(fd)) ? -1 : syscall(SYS_pwrite64, fd, bytes, count, offset);
 }
 
+#define BLOCK_SIZE 4096
+
+/* What a power cut would leave for sure of a file that was synced: all of it, but for what was
+ * written before a sync that failed and not again since. The kernel took that for written.
+ */
+static void keep(int fd, int has_failed)
+{
+    char path[PATH_SIZE], kept[2 * PATH_SIZE], dropped[3 * PATH_SIZE], new[3 * PATH_SIZE];
+    char block[BLOCK_SIZE], old[BLOCK_SIZE], gone[BLOCK_SIZE];
+    const char *directory = getenv("REJOIN_KEPT");
+    if (!directory || !path_of(fd, path))
+        return;
+    snprintf(kept, sizeof kept, "%s%s", directory, strrchr(path, '/'));
+    snprintf(dropped, sizeof dropped, "%s.dropped", kept);
+    snprintf(new, sizeof new, "%s.new", kept);
+    int old_fd = open(kept, O_RDONLY | O_CLOEXEC), gone_fd = open(dropped, O_RDONLY | O_CLOEXEC);
+    int copy = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ssize_t count;
+    for (off_t at = 0; (count = pread(fd, block, BLOCK_SIZE, at)) > 0; at += count) {
+        memset(old, 0, sizeof old);
+        pread(old_fd, old, count, at);
+        int is_gone = pread(gone_fd, gone, count, at) == count && !memcmp(gone, block, count);
+        if (syscall(SYS_write, copy, is_gone && !has_failed ? old : block, count) != count)
+            abort();
+    }
+    close(copy);
+    close(old_fd);
+    close(gone_fd);
+    rename(new, has_failed ? dropped : kept);
+}
+
 static int sync_file(int fd, long call)
 {
     char kind = fault(fd);
@@ -73,6 +114,7 @@ static int sync_file(int fd, long call)
         }
     }
     if (kind == 's') {
+        keep(fd, 1);
         errno = EIO;
         return -1;
     }
@@ -80,7 +122,9 @@ static int sync_file(int fd, long call)
         struct timespec time = {0, 50 * 1000 * 1000};
         nanosleep(&time, NULL);
     }
-    return syscall(call, fd);
+    int synced = syscall(call, fd);
+    keep(fd, 0);
+    return synced;
 }
 
 int fsync(int fd) { return sync_file(fd, SYS_fsync); }

@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use crate::Other;
 
 /// A disk that does as it is told.
-struct Bench {
+pub(crate) struct Bench {
     directory: TempDir,
     library: PathBuf,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("the temporary folder can be written");
         let library = library(directory.path());
         let bench = Self { directory, library };
@@ -24,23 +24,25 @@ impl Bench {
         bench
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// From now on.
-    fn fault(&self, kind: &str) {
+    pub(crate) fn fault(&self, kind: &str) {
         let (new, fault) = (self.path("new"), self.path("fault"));
         fs::write(&new, kind).and_then(|()| fs::rename(&new, &fault)).expect("it is written");
     }
 
     /// Starts the other process on it, and returns its first word.
-    fn start(&self, durability: &str) -> (Other, String) {
-        let (fault, syncs) = (self.path("fault"), self.path("syncs"));
+    pub(crate) fn start(&self, durability: &str) -> (Other, String) {
+        let (fault, syncs, kept) = (self.path("fault"), self.path("syncs"), self.path("kept"));
+        fs::create_dir_all(&kept).expect("it is made");
         let more = [
             ("LD_PRELOAD", self.library.as_path()),
             ("REJOIN_FAULT", &fault),
             ("REJOIN_SYNCS", &syncs),
+            ("REJOIN_KEPT", &kept),
         ];
         Other::try_start(&self.path("data"), durability, &more)
     }
