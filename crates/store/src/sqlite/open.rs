@@ -113,12 +113,12 @@ fn holder(process: &Option<u32>) -> String {
 
 /// A data directory that is ours while this lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DataDirectory {
     database: PathBuf,
     _lock: File,
 }
 
-impl Place {
+impl DataDirectory {
     /// Locks a data directory, which is made if it is not there.
     pub(super) fn lock(directory: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
@@ -230,12 +230,13 @@ impl Place {
         Ok(())
     }
 
-    /// Whether the database is not too new, and sound as far as can be said quickly. By a connection
-    /// that reads: one that writes would bring the log into what may be damaged.
+    /// Whether the database is not too new, and sound as far as can be said quickly. By a
+    /// connection that reads: one that writes would bring the log into what may be damaged.
     fn check(&self) -> Result<(), OpenError> {
         let explain = |error| self.explain(error);
         let mut connection = self.connect_reader().map_err(explain)?;
-        let (found, known) = (version(&connection).map_err(explain)?, MIGRATIONS.len() as i64);
+        let found = version(&connection).map_err(explain)?;
+        let known = MIGRATIONS.len() as i64;
         if found > known {
             return Err(OpenError::NewerSchema { path: self.database.clone(), found, known });
         }

@@ -212,12 +212,13 @@ pub(super) fn facts(
     connection: &Connection,
     session: &SessionKey,
 ) -> rusqlite::Result<Option<Bytes>> {
-    let query = "select facts from sessions where key = ?1";
+    let query = "select facts from facts
+        where session = (select number from sessions where key = ?1)";
     let facts = connection
         .prepare_cached(query)?
-        .query_row([&session[..]], |row| row.get::<_, Option<Vec<u8>>>(0))
+        .query_row([&session[..]], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
-    Ok(facts.flatten().map(Bytes::from))
+    Ok(facts.map(Bytes::from))
 }
 
 /// Sessions and whose they are, by key.

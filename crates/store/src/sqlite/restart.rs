@@ -75,8 +75,8 @@ impl SqliteStore {
         facts: Bytes,
     ) -> Result<(), CommitError> {
         let weight_bytes = facts.len() as u64;
-        let act = sessions::SetFacts { session, fence, facts };
-        self.writer.run(act, weight_bytes).await?
+        let operation = sessions::SetFacts { session, fence, facts };
+        self.writer.run(operation, weight_bytes).await?
     }
 
     /// What power cuts may have taken of a session's events, oldest first. A cursor among them is

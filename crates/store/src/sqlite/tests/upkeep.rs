@@ -34,11 +34,14 @@ async fn removed_sessions_leave_nothing_in_any_table() {
         log.append_many(2_000, 100).await;
         log.evict(1_500).await;
         log.append_many(100, 100).await;
+        store.set_facts(log.session, log.fence, "facts".into()).await.unwrap();
         store.remove(log.session, log.fence).await.unwrap();
         assert_eq!(store.usage().await.unwrap(), Usage::default());
     }
     eventually("a clean file", async || count(directory.path(), "garbage") == 0).await;
-    for table in ["sessions", "events", "chains", "calls", "streams", "lost", "principals"] {
+    const TABLES: [&str; 8] =
+        ["sessions", "events", "chains", "calls", "streams", "lost", "facts", "principals"];
+    for table in TABLES {
         assert_eq!(count(directory.path(), table), 0, "{table}");
     }
 }

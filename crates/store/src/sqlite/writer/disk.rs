@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use crate::error::Failure;
-use crate::sqlite::act::Broken;
 use crate::sqlite::failure::{failure, is_ambiguous};
-use crate::sqlite::open::Place;
+use crate::sqlite::open::DataDirectory;
+use crate::sqlite::operation::Broken;
 
 /// The log before the database is copied into it when it has this many pages (8 MiB) ...
 const CHECKPOINT_PAGES: i32 = 2_048;
@@ -31,7 +31,7 @@ pub(super) enum Readers {
 /// The connection, and what is known of the disk below it.
 pub(in crate::sqlite) struct Disk {
     pub(super) connection: Connection,
-    place: Arc<Place>,
+    directory: Arc<DataDirectory>,
     /// Whether commits are synced, as last set; `None`: not set yet.
     is_synchronous: Option<bool>,
     /// True once the disk failed, until all that was committed is known to be on it.
@@ -45,11 +45,11 @@ pub(in crate::sqlite) struct Disk {
 impl Disk {
     pub(in crate::sqlite) fn new(
         connection: Connection,
-        place: Arc<Place>,
+        directory: Arc<DataDirectory>,
     ) -> rusqlite::Result<Self> {
         let mut disk = Self {
             connection,
-            place,
+            directory,
             is_synchronous: None,
             is_ailing: false,
             log_pages: Arc::default(),
@@ -59,7 +59,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Keeps `log_pages`; it stands in place of checkpoints inside of commits.
+    /// Keeps `log_pages`; it stands in directory of checkpoints inside of commits.
     fn count_log_pages(&mut self) -> rusqlite::Result<()> {
         let count = Arc::clone(&self.log_pages);
         self.connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
@@ -103,7 +103,7 @@ impl Disk {
 
     /// Syncs what was committed without.
     pub(super) fn sync(&mut self) -> Result<(), Broken> {
-        self.place.sync_log().map_err(|error| {
+        self.directory.sync_log().map_err(|error| {
             self.is_ailing = true;
             let remedy = "check the disk of the data directory";
             Broken { failure: Failure::new("sync its database", remedy, error), is_ambiguous: true }
@@ -118,7 +118,7 @@ impl Disk {
             return Ok(());
         }
         if self.checkpoint(Readers::Awaited).is_err() {
-            self.connection = self.place.connect_writer()?;
+            self.connection = self.directory.connect_writer()?;
             self.is_synchronous = None;
             self.count_log_pages()?;
             self.checkpoint(Readers::Awaited)?;
