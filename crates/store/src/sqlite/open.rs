@@ -156,6 +156,7 @@ impl DataDirectory {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.database, flags)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "cache_size", -8_192)?;
         // The unused space of a file is not for others to read: results hold secrets.
         connection.pragma_update(None, "secure_delete", "fast")?;

@@ -19,13 +19,13 @@ const WAIT_PAGES: i32 = 16_384;
 /// What a failure says that was not done.
 pub(super) const WRITE: &str = "write to its database";
 
-/// How a checkpoint treats those who read.
+/// Copying the log into the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
-    /// What they still need stays in the log.
-    Left,
+pub(super) enum Checkpoint {
+    /// What others still read stays in the log.
+    Passive,
     /// They are waited for, and the log starts anew.
-    Awaited,
+    Truncating,
 }
 
 /// The connection, and what is known of the disk below it.
@@ -117,11 +117,11 @@ impl Disk {
         if !self.is_ailing {
             return Ok(());
         }
-        if self.checkpoint(Readers::Awaited).is_err() {
+        if self.checkpoint(Checkpoint::Truncating).is_err() {
             self.connection = self.directory.connect_writer()?;
             self.is_synchronous = None;
             self.count_log_pages()?;
-            self.checkpoint(Readers::Awaited)?;
+            self.checkpoint(Checkpoint::Truncating)?;
         }
         self.is_ailing = false;
         Ok(())
@@ -131,13 +131,13 @@ impl Disk {
     ///
     /// # Errors
     /// If that fails, or readers that were waited for took too long.
-    pub(super) fn checkpoint(&self, readers: Readers) -> rusqlite::Result<()> {
-        let statement = match readers {
-            Readers::Left => "pragma wal_checkpoint(passive)",
-            Readers::Awaited => "pragma wal_checkpoint(truncate)",
+    pub(super) fn checkpoint(&self, kind: Checkpoint) -> rusqlite::Result<()> {
+        let statement = match kind {
+            Checkpoint::Passive => "pragma wal_checkpoint(passive)",
+            Checkpoint::Truncating => "pragma wal_checkpoint(truncate)",
         };
         let is_busy: bool = self.connection.query_row(statement, [], |row| row.get(0))?;
-        if is_busy && readers == Readers::Awaited {
+        if is_busy && kind == Checkpoint::Truncating {
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None));
         }
         Ok(())
@@ -150,9 +150,10 @@ impl Disk {
             self.wait_pages = WAIT_PAGES;
             return;
         }
-        let readers = if pages < self.wait_pages { Readers::Left } else { Readers::Awaited };
-        match self.checkpoint(readers) {
-            Ok(()) if readers == Readers::Awaited => self.log_pages.store(0, Ordering::Relaxed),
+        let kind =
+            if pages < self.wait_pages { Checkpoint::Passive } else { Checkpoint::Truncating };
+        match self.checkpoint(kind) {
+            Ok(()) if kind == Checkpoint::Truncating => self.log_pages.store(0, Ordering::Relaxed),
             Ok(()) => {}
             // Somebody reads for long. Nobody else is to wait for that after each commit.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::disk::{Disk, Readers, WRITE};
+use super::disk::{Checkpoint, Disk, WRITE};
 use super::{Shared, lock};
 use crate::sqlite::books::Entries;
 use crate::sqlite::failure::failure;
@@ -163,7 +163,7 @@ impl WriterThread {
         let is_smaller = upkeep::shrink(&self.disk.connection)?;
         if self.has_shrunk && !is_smaller {
             // Only now does the file system get anything.
-            self.disk.checkpoint(Readers::Left)?;
+            self.disk.checkpoint(Checkpoint::Passive)?;
         }
         self.has_shrunk = is_smaller;
         Ok(is_smaller)
@@ -176,7 +176,7 @@ impl WriterThread {
             .begin(true)
             .and_then(|()| life::note_clean_end(&self.disk.connection))
             .and_then(|()| self.disk.execute("commit"))
-            .and_then(|()| self.disk.checkpoint(Readers::Awaited));
+            .and_then(|()| self.disk.checkpoint(Checkpoint::Truncating));
         if let Err(error) = closed {
             // The next start looks at what is there.
             self.disk.give_up(error, true);
