@@ -121,8 +121,7 @@ pub(super) struct DataDirectory {
 impl DataDirectory {
     /// Locks a data directory, which is made if it is not there.
     pub(super) fn lock(directory: &Path) -> Result<Self, OpenError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(not_writable(directory))?;
+        make_directory(directory).map_err(not_writable(directory))?;
         let path = directory.join(LOCK);
         let mut file = private().truncate(false).open(&path).map_err(not_writable(&path))?;
         match file.try_lock() {
@@ -274,6 +273,21 @@ impl DataDirectory {
             kind => OpenError::Io { path, source: io::Error::new(kind, error) },
         }
     }
+}
+
+/// Makes a directory that only its owner can look into; a power cut does not take it away again.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    for parent in directory.canonicalize()?.ancestors().skip(1) {
+        // One that we may not look into was there before.
+        if let Ok(parent) = File::open(parent) {
+            parent.sync_all()?;
+        }
+    }
+    Ok(())
 }
 
 /// A file that only its owner reads and writes.

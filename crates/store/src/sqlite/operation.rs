@@ -130,27 +130,27 @@ pub(super) trait Job: Send {
 }
 
 /// The answer to an operation.
-pub(super) type Answer<A> = Result<<A as Operation>::Output, Broken>;
+pub(super) type Answer<O> = Result<<O as Operation>::Output, Broken>;
 
 /// The only kind of [`Job`].
-pub(super) struct Posted<A: Operation> {
-    operation: Option<A>,
-    answer: Option<Answer<A>>,
-    reply: oneshot::Sender<Answer<A>>,
+pub(super) struct Posted<O: Operation> {
+    operation: Option<O>,
+    answer: Option<Answer<O>>,
+    reply: oneshot::Sender<Answer<O>>,
     _room: OwnedSemaphorePermit,
 }
 
-impl<A: Operation> Posted<A> {
+impl<O: Operation> Posted<O> {
     pub(super) fn new(
-        operation: A,
-        reply: oneshot::Sender<Answer<A>>,
+        operation: O,
+        reply: oneshot::Sender<Answer<O>>,
         room: OwnedSemaphorePermit,
     ) -> Self {
         Self { operation: Some(operation), answer: None, reply, _room: room }
     }
 }
 
-impl<A: Operation> Job for Posted<A> {
+impl<O: Operation> Job for Posted<O> {
     fn needs_sync(&self, durability: Durability) -> bool {
         let Some(operation) = &self.operation else { return false };
         match durability {
