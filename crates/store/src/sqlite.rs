@@ -61,7 +61,7 @@ pub use open::OpenError;
 use operation::Broken;
 use readers::Readers;
 use reads::Seen;
-pub use restart::{Lost, Stored};
+pub use restart::Lost;
 use tail::Tails;
 use writer::{Disk, Shared, Writer, lock};
 
@@ -142,12 +142,6 @@ impl SqliteStore {
         Ok(Self { writer, readers, shared, epoch: life.epoch })
     }
 
-    /// The ledger's epoch: another one than before if claims may have been lost (design section 5,
-    /// "Token"). Below 2^52.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// Waits until the tails have a commit that was seen in the file: nobody who looks there next
     /// may find less.
     async fn published(&self, tick: i64) {
@@ -200,6 +194,20 @@ impl Store for SqliteStore {
     ) -> Result<Opened, CreateError> {
         let created = self.writer.run(sessions::Create { session, principal }, 0).await;
         created.map_err(Failure::from)?
+    }
+
+    /// Another one than before if claims may have been lost (design section 5, "Token"). Below 2^52.
+    fn epoch(&self) -> Option<u64> {
+        Some(self.epoch)
+    }
+
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        let read = move |connection: &_| reads::sessions(connection, after, rows_max);
+        Ok(self.readers.read(read).await?)
     }
 
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {

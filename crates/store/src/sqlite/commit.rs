@@ -21,6 +21,7 @@ pub(super) struct Commit {
     batch: Batch,
     calls: Vec<(i64, Vec<u8>)>,
     streams: Vec<(u32, Vec<u8>)>,
+    own: Option<Vec<u8>>,
 }
 
 impl Commit {
@@ -40,14 +41,16 @@ impl Commit {
         let streams = streams
             .map(|stream| Ok((stream.id.0, encode(stream)?)))
             .collect::<std::io::Result<_>>()?;
-        Ok(Self { session, fence, expected, batch, calls, streams })
+        let own = batch.session.as_deref().map(encode).transpose()?;
+        Ok(Self { session, fence, expected, batch, calls, streams, own })
     }
 
     /// Bytes that it holds in memory until it is written.
     pub(super) fn weight_bytes(&self) -> u64 {
         let rows = self.calls.iter().map(|(_, row)| row.len() as u64);
         let streams = self.streams.iter().map(|(_, row)| row.len() as u64);
-        batch_bytes(&self.batch) + rows.chain(streams).sum::<u64>()
+        let own = self.own.iter().map(|row| row.len() as u64);
+        batch_bytes(&self.batch) + rows.chain(streams).chain(own).sum::<u64>()
     }
 }
 
@@ -109,6 +112,9 @@ impl Commit {
         chains.append(&events)?;
         put_rows(transaction, PUT_CALL, session.number, &self.calls)?;
         put_rows(transaction, PUT_STREAM, session.number, &self.streams)?;
+        if let Some(own) = &self.own {
+            transaction.connection.prepare_cached(PUT_OWN)?.execute((session.number, own))?;
+        }
         for eviction in &evictions {
             chains.evict(*eviction)?;
         }
@@ -141,6 +147,7 @@ impl Commit {
     }
 }
 
+const PUT_OWN: &str = "insert or replace into facts (session, facts) values (?1, ?2)";
 const PUT_CALL: &str = "insert or replace into calls (session, number, row) values (?1, ?2, ?3)";
 const PUT_STREAM: &str =
     "insert or replace into streams (session, number, row) values (?1, ?2, ?3)";

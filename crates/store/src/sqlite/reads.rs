@@ -5,11 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use bytes::Bytes;
 use rejoin_core::effect::Event;
 use rejoin_core::id::{Seq, StreamId};
+use rejoin_core::session::{SessionRow as OwnRow, Tail};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 
-use crate::contract::{Fence, Loaded, PrincipalKey, SessionKey};
+use crate::contract::{Fence, Loaded, SessionKey};
 use crate::error::ReadError;
 use crate::page::{Page, PageBuilder};
 use crate::sqlite::chains::Chain;
@@ -190,8 +191,10 @@ pub(super) fn load(
         fence: fence.unwrap_or(row.fence),
         version: row.version,
         principal: row.principal,
+        row: own_row(connection, row.number)?,
         calls: rows(connection, calls, row.number)?,
         streams: rows(connection, streams, row.number)?,
+        tails: tails(connection, row.number)?,
         last_seq: row.last_seq,
     };
     Ok(Some((loaded, row.tick)))
@@ -207,33 +210,46 @@ fn rows<T: DeserializeOwned>(
     rows.collect()
 }
 
-/// What the gateway keeps of a session's client.
-pub(super) fn facts(
-    connection: &Connection,
-    session: &SessionKey,
-) -> rusqlite::Result<Option<Bytes>> {
-    let query = "select facts from facts
-        where session = (select number from sessions where key = ?1)";
-    let facts = connection
-        .prepare_cached(query)?
-        .query_row([&session[..]], |row| row.get::<_, Vec<u8>>(0))
-        .optional()?;
-    Ok(facts.map(Bytes::from))
+/// How far each of its streams goes, and what is kept of it.
+fn tails(connection: &Connection, session: i64) -> rusqlite::Result<Vec<Tail>> {
+    let query = "select stream, last,
+            (select total(length(payload)) from events e where e.session = ?1
+                and e.stream = c.stream and e.seq > c.emptied
+                and (e.seq > c.evicted or e.kind = ?2)),
+            (select total(length(payload)) from events e where e.session = ?1
+                and e.stream = c.stream and e.seq > c.emptied and e.kind = ?2)
+        from chains c where session = ?1 and last > 0 order by stream";
+    let mut query = connection.prepare_cached(query)?;
+    let tail = |row: &Row<'_>| {
+        Ok(Tail {
+            stream: StreamId(row.get(0)?),
+            produced: Seq(number(row.get(1)?)),
+            // Totals are floating point, and exact: no log has 2^53 bytes.
+            bytes: row.get::<_, f64>(2)? as u64,
+            response_bytes: row.get::<_, f64>(3)? as u64,
+        })
+    };
+    query.query_map((session, RESPONSE), tail)?.collect()
 }
 
-/// Sessions and whose they are, by key.
+/// The session's own row.
+fn own_row(connection: &Connection, session: i64) -> rusqlite::Result<Option<OwnRow>> {
+    let query = "select facts from facts where session = ?1";
+    let read = |row: &Row<'_>| decode(row.get_ref(0)?.as_blob()?);
+    connection.prepare_cached(query)?.query_row([session], read).optional()
+}
+
+/// Sessions, by key.
 pub(super) fn sessions(
     connection: &Connection,
     after: Option<SessionKey>,
     rows_max: usize,
-) -> rusqlite::Result<Vec<(SessionKey, PrincipalKey)>> {
-    let query = "select key, principal from sessions where key > ?1 order by key limit ?2";
+) -> rusqlite::Result<Vec<SessionKey>> {
+    let query = "select key from sessions where key > ?1 order by key limit ?2";
     let mut query = connection.prepare_cached(query)?;
     let after = after.as_ref().map_or(&[][..], |key| &key[..]);
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
-    let rows = query.query_map((after, rows_max), |row| {
-        Ok((digest(row.get_ref(0)?.as_blob()?)?, digest(row.get_ref(1)?.as_blob()?)?))
-    })?;
+    let rows = query.query_map((after, rows_max), |row| digest(row.get_ref(0)?.as_blob()?))?;
     rows.collect()
 }
 

@@ -1,11 +1,10 @@
 //! Sessions: made, taken over, removed.
 
-use bytes::Bytes;
 use rejoin_core::id::Seq;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::contract::{Fence, Opened, PrincipalKey, SessionKey, Version};
-use crate::error::{CommitError, CreateError, RemoveError};
+use crate::error::{CreateError, RemoveError};
 use crate::sqlite::Durability;
 use crate::sqlite::books::Amounts;
 use crate::sqlite::operation::{Operation, Transaction};
@@ -178,37 +177,6 @@ impl Operation for Remove {
         let amounts = Amounts { bytes: -row.bytes, sessions: -1, tokens: 0 };
         transaction.enter(row.principal, amounts);
         transaction.change(Change::Removed(self.session));
-        Ok(Ok(()))
-    }
-}
-
-/// Keeps what the gateway knows of a session's client.
-pub(super) struct SetFacts {
-    pub(super) session: SessionKey,
-    pub(super) fence: Fence,
-    pub(super) facts: Bytes,
-}
-
-impl Operation for SetFacts {
-    type Output = Result<(), CommitError>;
-
-    fn is_durable(&self) -> bool {
-        true
-    }
-
-    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
-        let Some(row) = SessionRow::find(transaction.connection, &self.session)? else {
-            return Ok(Err(CommitError::UnknownSession));
-        };
-        if row.fence != self.fence {
-            return Ok(Err(CommitError::Fenced));
-        }
-        // A table of its own: the session's row is written anew with each commit.
-        transaction
-            .connection
-            .prepare_cached("insert or replace into facts (session, facts) values (?1, ?2)")?
-            .execute((row.number, &self.facts[..]))?;
-        transaction.wrote();
         Ok(Ok(()))
     }
 }
