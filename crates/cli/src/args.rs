@@ -1,6 +1,8 @@
 //! The command line (design section 8).
 
+mod durability;
 pub(crate) mod place;
+pub(crate) mod sessions;
 pub(crate) mod value;
 
 use std::ffi::OsString;
@@ -10,10 +12,11 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use hyper::header::HeaderName;
 use rejoin_core::settings;
-use rejoin_store::sqlite;
 
 use crate::config::FileSettings;
 use crate::limit::LimitArgument;
+pub(crate) use durability::Durability;
+pub(crate) use sessions::{SessionsArgs, SessionsCommand};
 pub(crate) use value::{AuthSource, OwedGrace};
 
 /// Keeps MCP conversations whole over connections that break.
@@ -252,78 +255,6 @@ impl From<Delivery> for settings::Delivery {
             Delivery::Proved => Self::Proved,
         }
     }
-}
-
-/// What of the log outlives a power cut (design section 7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
-    /// Claims, results and ends, before they count.
-    Calls,
-    /// Every event, before it is sent.
-    Events,
-    /// Nothing that counts.
-    Memory,
-}
-
-impl From<Durability> for sqlite::Durability {
-    fn from(chosen: Durability) -> Self {
-        match chosen {
-            Durability::Calls => Self::Calls,
-            Durability::Events => Self::Events,
-            Durability::Memory => Self::Memory,
-        }
-    }
-}
-
-/// Arguments of `rejoin sessions`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct SessionsArgs {
-    /// Admin address of the Rejoin that runs
-    #[arg(
-        long,
-        global = true,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9090",
-        value_parser = place::address
-    )]
-    pub(crate) admin: SocketAddr,
-    /// Directory of the log, while no Rejoin runs there
-    #[arg(long, global = true, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    #[command(subcommand)]
-    pub(crate) command: SessionsCommand,
-}
-
-/// What `rejoin sessions` is asked for. A session is named as in the log, or by more of its key.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionsCommand {
-    /// All sessions, a line each
-    List,
-    /// The streams of a session, with their cursors
-    Show {
-        /// The session
-        session: String,
-    },
-    /// The calls of a session
-    Calls {
-        /// The session
-        session: String,
-    },
-    /// End every refusal that a call causes: its effect was checked by hand
-    Release {
-        /// The session
-        session: String,
-        /// The call's number
-        call: u64,
-    },
-    /// Print the events of a session, one JSON object a line, whole messages included
-    Export {
-        /// The session
-        session: String,
-    },
 }
 
 /// Arguments of `rejoin demo`.

@@ -228,8 +228,8 @@ impl Gateway {
 
     /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
     /// calls have `drain_ms` to finish and their answers to arrive, and can be resumed meanwhile.
-    /// Then every stream ends with `retry:`, and every server; sessions too, unless the store outlives
-    /// the process.
+    /// Then every stream ends with `retry:`, and every server; sessions too, unless the store
+    /// outlives the process.
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.common.stage.send_replace(Stage::Draining);

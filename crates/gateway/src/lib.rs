@@ -36,9 +36,9 @@ pub use app::{serve, serve_with};
 pub use config::RejectStatus;
 pub use headers::{AllowError, check_host, check_origin};
 pub use layer::{LayerConfig, LayerError, RejoinLayer, RejoinService};
-pub use revive::Recovered;
 pub use rejoin_core::limits::Limits;
 pub use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
+pub use revive::Recovered;
 pub use subjects::Subjects;
 
 /// The snippets of the page, compiled.

@@ -98,7 +98,7 @@ impl Gateway {
         if served.is_none() {
             let session = SessionTag::new(&key);
             let path = origin.map(|origin| origin.path);
-            tracing::warn!(%session, path, "a stored session is not served: nothing is at its path");
+            tracing::warn!(%session, path, "a stored session is not served: no endpoint has it");
         }
         served.is_some()
     }

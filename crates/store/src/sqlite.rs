@@ -196,7 +196,8 @@ impl Store for SqliteStore {
         created.map_err(Failure::from)?
     }
 
-    /// Another one than before if claims may have been lost (design section 5, "Token"). Below 2^52.
+    /// Another one than before if claims may have been lost (design section 5, "Token"). Below
+    /// 2^52.
     fn epoch(&self) -> Option<u64> {
         Some(self.epoch)
     }
