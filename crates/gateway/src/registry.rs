@@ -111,6 +111,12 @@ impl Registry {
         Some(found)
     }
 
+    /// True if this is the id of a session, whoever's it is.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        let id = SessionId::new(id);
+        self.shard(&id).contains_key(&id)
+    }
+
     /// Forgets a session: its id is unknown from now on.
     pub(crate) fn remove(&self, id: &SessionId) {
         let removed = self.shard(id).remove(id);
