@@ -314,6 +314,7 @@ fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
         epoch: Epoch(1),
         asked: Revision::new("2025-11-25"),
         agreed: Revision::new("2025-11-25"),
+        origin: bytes::Bytes::new(),
         settings: std::sync::Arc::new(Settings::default()),
     };
     let mut session = Session::new(start, 1_000_000);

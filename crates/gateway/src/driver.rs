@@ -22,6 +22,7 @@ mod clock;
 mod commit;
 mod draft;
 mod effects;
+mod heads;
 mod link;
 mod room;
 
@@ -44,6 +45,7 @@ use self::link::Link;
 use self::room::RoomWatch;
 use crate::exchange::{Attached, Observed};
 use crate::handle::{Answer, DriverParts, Life, NoteSink, SessionTag};
+use crate::upstream::Challenge;
 
 /// Inputs that share one commit, if all of them are there already.
 const INPUTS_PER_COMMIT: usize = 32;
@@ -72,6 +74,7 @@ pub(crate) enum Mail {
 pub(crate) struct Waiting {
     pub(crate) reply: oneshot::Sender<Answer>,
     pub(crate) observed: Option<Observed>,
+    pub(crate) challenge: Option<Challenge>,
 }
 
 /// One input with who is told when it is done.
@@ -122,7 +125,8 @@ pub(crate) fn spawn(
 ) {
     let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
     let limits = &session.start().settings.limits;
-    let link = Link::new(upstream, opened, initialize, tag.clone(), limits);
+    let sending = parts.sending.share();
+    let link = Link::new(upstream, opened, initialize, tag.clone(), sending, limits);
     let key = session.start().session;
     let life = Arc::new(life);
     let driver = Driver {
@@ -315,7 +319,7 @@ impl Driver {
     }
 
     /// Commits a draft, then carries it out. If a row of it has another owner, the state machine
-    /// says what comes instead: as often as it has rows, and as the POSTs of a claim have requests.
+    /// says what comes instead: as often as it has rows, and the POSTs of a claim have requests.
     async fn settle(&mut self, draft: Draft) -> Result<(), Stop> {
         let Draft { mut output, asks, done } = draft;
         let requests_max = self.session.start().settings.limits.batch_requests_max;

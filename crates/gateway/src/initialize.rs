@@ -335,7 +335,7 @@ struct Opening {
 /// The revision that a server is asked for, and the `initialize` that asks for it: the client's
 /// own, but for one without sessions. That one has no `initialize`, so a client that sends it takes
 /// what a server of sessions offers instead, the newest (spec: Lifecycle, "Version Negotiation").
-fn to_guarded(message: &Message) -> (Revision, bytes::Bytes) {
+fn to_guarded(message: &Message) -> (Revision, Bytes) {
     let asked = message.param_str("protocolVersion");
     let asked = Revision::new(asked.as_deref().unwrap_or(Revision::FIRST));
     let edit = message.edit().id(MINTED_ID);

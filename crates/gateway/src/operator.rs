@@ -129,14 +129,14 @@ impl Gateway {
                 Some(described) => json_answer(&json!(described)),
                 None => text(StatusCode::NOT_FOUND, "This session is over.\n"),
             },
-            Err(refusal) => refusal,
+            Err(none) => none.answer(),
         }
     }
 
     async fn release(&self, session: &str, call: &str) -> Response<Full<Bytes>> {
         let entry = match self.meant(session) {
             Ok(entry) => entry,
-            Err(refusal) => return refusal,
+            Err(none) => return none.answer(),
         };
         let Ok(call) = call.parse().map(CallId) else {
             return text(StatusCode::BAD_REQUEST, "A call is named by its number.\n");
@@ -155,17 +155,32 @@ impl Gateway {
     }
 
     /// The one session whose key begins so.
-    fn meant(&self, prefix: &str) -> Result<Arc<Entry>, Response<Full<Bytes>>> {
+    fn meant(&self, prefix: &str) -> Result<Arc<Entry>, NotMeant> {
         let hex =
             |key: &SessionKey| -> String { key.iter().map(|byte| format!("{byte:02x}")).collect() };
         let mut entries = self.registry().all();
         entries.retain(|entry| !prefix.is_empty() && hex(&entry.key).starts_with(prefix));
         match (entries.pop(), entries.is_empty()) {
             (Some(entry), true) => Ok(entry),
-            (None, _) => Err(text(StatusCode::NOT_FOUND, "There is no such session.\n")),
-            (Some(_), false) => {
+            (None, _) => Err(NotMeant::None),
+            (Some(_), false) => Err(NotMeant::Several),
+        }
+    }
+}
+
+/// A beginning of a key that is not that of one session.
+enum NotMeant {
+    None,
+    Several,
+}
+
+impl NotMeant {
+    fn answer(&self) -> Response<Full<Bytes>> {
+        match self {
+            Self::None => text(StatusCode::NOT_FOUND, "There is no such session.\n"),
+            Self::Several => {
                 let said = "Several sessions begin so: give more of the key.\n";
-                Err(text(StatusCode::CONFLICT, said))
+                text(StatusCode::CONFLICT, said)
             }
         }
     }

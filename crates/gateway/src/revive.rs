@@ -116,6 +116,7 @@ impl Gateway {
             upstream: self.upstream().clone(),
             opened: None,
             initialize: origin.initialize,
+            sending: self.sending(),
             notes: self.notes(),
             connections: self.connections(),
             clock: self.clock(),
