@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""A loopback proxy that ends the answer streams of one call, cleanly or by a reset.
+"""A loopback proxy that ends the answer streams of some calls, cleanly or by a reset.
 
-Everything passes through unchanged until a plan is set. A plan names a tool and a list of cuts;
-each cut applies to the next answer stream of that call: the event stream that answers its POST,
-then the event streams that answer `GET` with `Last-Event-ID`. A cut lets `events` events through
-and then ends the stream:
+Everything passes through unchanged but for the calls that plans name, by tool and arguments. A plan
+begins with the first such call. Each of its cuts applies to the next answer stream of that call:
+the event stream that answers its POST, then the event streams that answer `GET` with
+`Last-Event-ID`. A cut lets `events` events through, after the head, and then ends the stream:
 
   clean     the chunked body ends with its last chunk, then the connection closes
   truncate  the connection closes in the middle of the body
   rst       the connection is reset
 
-The upstream connection is closed at the same moment, so the server sees the drop. The control
-address takes the plan by `PUT /plan` and tells by `GET /state` what happened so far.
+The upstream connection is reset at the same moment, so the server sees that what the cutter's
+kernel took from it did not arrive. `GET /state` on the control address tells what was cut; all cuts
+of a plan count as done once the next one has begun.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
 import socket
 import struct
 import threading
+from dataclasses import dataclass, field
 
 HEAD_LIMIT_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
@@ -129,16 +130,39 @@ def reset(writer):
     writer.transport.abort()
 
 
+@dataclass
+class Plan:
+    """What happens to one call, and what was asked from its beginning to that of the next one."""
+
+    tool: str
+    # Those that tell it from other calls of the tool.
+    arguments: dict = field(default_factory=dict)
+    cuts: list = field(default_factory=list)
+    done: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+
+    def __post_init__(self):
+        for cut in self.cuts:
+            if cut["kind"] not in KINDS or cut["events"] < 0:
+                raise ValueError(f"a cut needs a kind of {KINDS} and a number of events: {cut}")
+
+    def is_for(self, params):
+        """Whether this is the call."""
+        arguments = params.get("arguments") or {}
+        return params.get("name") == self.tool and self.arguments.items() <= arguments.items()
+
+    def next_cut(self):
+        """The cut of the next answer stream, or None."""
+        return self.cuts[len(self.done)] if len(self.done) < len(self.cuts) else None
+
+
 class Cutter:
     """The proxy and its control address, on an event loop in a thread of their own."""
 
-    def __init__(self, upstream_host, upstream_port):
+    def __init__(self, upstream_host, upstream_port, plans=()):
         self._upstream = (upstream_host, upstream_port)
-        self._plan = []
-        self._tool = None
-        self._cuts = []
-        self._requests = []
-        self._called = False
+        self._plans = list(plans)
+        self._begun = 0
         self._loop = asyncio.new_event_loop()
         self._tasks = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -159,17 +183,16 @@ class Cutter:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def set_plan(self, tool, cuts):
-        """Replaces the plan and forgets what was counted so far."""
-        for cut in cuts:
-            if cut["kind"] not in KINDS or cut["events"] < 1:
-                raise ValueError(f"a cut needs a kind of {KINDS} and at least one event: {cut}")
-        self._tool, self._plan = tool, list(cuts)
-        self._cuts, self._requests, self._called = [], [], False
+    def tell(self):
+        """Counts one more cut than there was, for a client that waits for it."""
+        self._plans[self._begun - 1].done.append({"kind": "told", "missed": True})
 
-    def state(self):
-        """What was cut and what was asked since the plan was set."""
-        return {"cuts": list(self._cuts), "left": len(self._plan), "requests": list(self._requests)}
+    def _cuts(self):
+        """The cuts so far, those that an earlier plan still had among them."""
+        if not self._begun:
+            return []
+        *before, now = self._plans[: self._begun]
+        return [cut for plan in before for cut in plan.cuts] + now.done
 
     def _run(self):
         asyncio.set_event_loop(self._loop)
@@ -217,11 +240,11 @@ class Cutter:
         if request is None:
             return None
         raw, body = await read_body(reader, request)
-        entry, watched = self._note(request, body)
+        entry, plan = self._note(request, body)
         up_writer.write(request.raw + raw)
         await up_writer.drain()
         following = asyncio.ensure_future(reader.read(1))
-        answer = asyncio.ensure_future(self._answer(entry, watched, writer, up_reader, up_writer))
+        answer = asyncio.ensure_future(self._answer(entry, plan, writer, up_reader, up_writer))
         try:
             await asyncio.wait({following, answer}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done() and not following.result():
@@ -235,22 +258,35 @@ class Cutter:
             await asyncio.gather(answer, following, return_exceptions=True)
 
     def _note(self, request, body):
-        """Records a request; its record, and True when its answer belongs to the planned call."""
+        """Records a request; its record, and the plan for its answer or None."""
         method = request.start.split(" ")[0]
-        entry = {"method": method, "cursor": request.headers.get("last-event-id")}
-        tool = None
-        with contextlib.suppress(ValueError):
+        entry = {
+            "method": method,
+            "cursor": request.headers.get("last-event-id"),
+            "revision": request.headers.get("mcp-protocol-version"),
+        }
+        begun = False
+        with contextlib.suppress(ValueError, AttributeError, KeyError):
             message = json.loads(body) if body else {}
             entry["message"] = message.get("method")
             if entry["message"] == "tools/call":
-                tool = entry["tool"] = message["params"].get("name")
-        self._requests.append(entry)
-        if method == "POST" and tool is not None and tool == self._tool and not self._called:
-            self._called = True
-            return entry, True
-        return entry, method == "GET" and self._called and entry["cursor"] is not None
+                entry["tool"] = message["params"].get("name")
+                begun = self._begin(message["params"])
+        if not self._begun:
+            return entry, None
+        plan = self._plans[self._begun - 1]
+        plan.requests.append(entry)
+        is_answer = begun or (method == "GET" and entry["cursor"] is not None)
+        return entry, plan if is_answer else None
 
-    async def _answer(self, entry, watched, writer, up_reader, up_writer):
+    def _begin(self, params):
+        """Goes on to the next plan if this is its call."""
+        if self._begun == len(self._plans) or not self._plans[self._begun].is_for(params):
+            return False
+        self._begun += 1
+        return True
+
+    async def _answer(self, entry, plan, writer, up_reader, up_writer):
         """Passes one answer on. False when the connection must not be used again."""
         head = await read_head(up_reader)
         if head is None:
@@ -259,8 +295,8 @@ class Cutter:
         writer.write(head.raw)
         await writer.drain()
         stream = head.get("content-type").startswith("text/event-stream")
-        if watched and stream and head.chunked and self._plan:
-            return await self._cut_stream(self._plan.pop(0), writer, up_reader, up_writer)
+        if plan and plan.next_cut() and stream and head.chunked:
+            return await self._cut_stream(plan, writer, up_reader, up_writer)
         if head.chunked:
             while True:
                 raw, data = await read_chunk(up_reader)
@@ -278,8 +314,9 @@ class Cutter:
             return False
         return head.get("connection") != "close"
 
-    async def _cut_stream(self, cut, writer, up_reader, up_writer):
+    async def _cut_stream(self, plan, writer, up_reader, up_writer):
         """Passes the planned number of events, then ends the stream as planned."""
+        cut = plan.next_cut()
         count = SseCount()
         left = cut["events"]
         while left > 0:
@@ -287,7 +324,7 @@ class Cutter:
             if not data:  # the stream ended before the cut was due: the plan did not fit the call
                 writer.write(raw)
                 await writer.drain()
-                self._cuts.append({**cut, "missed": True})
+                plan.done.append({**cut, "missed": True})
                 return True
             seen, length = count.take(data, left)
             left -= seen
@@ -301,8 +338,8 @@ class Cutter:
             writer.close()
         else:
             reset(writer)
-        up_writer.transport.abort()
-        self._cuts.append({**cut, "missed": False})
+        reset(up_writer)
+        plan.done.append({**cut, "missed": False})
         return False
 
     async def _control(self, reader, writer):
@@ -310,17 +347,8 @@ class Cutter:
             request = await asyncio.wait_for(read_head(reader), 5)
             if request is None:
                 return
-            _, body = await asyncio.wait_for(read_body(reader, request), 5)
-            status = "200 OK"
-            if request.start.startswith("PUT /plan "):
-                try:
-                    plan = json.loads(body)
-                    self.set_plan(plan["tool"], plan["cuts"])
-                except (ValueError, KeyError, TypeError):
-                    status = "400 Bad Request"
-            elif not request.start.startswith("GET /state "):
-                status = "404 Not Found"
-            answer = json.dumps(self.state()).encode()
+            status = "200 OK" if request.start.startswith("GET /state ") else "404 Not Found"
+            answer = json.dumps({"cuts": self._cuts()}).encode()
             head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
             writer.write(head.encode() + f"Content-Length: {len(answer)}\r\n\r\n".encode() + answer)
             await writer.drain()
@@ -328,25 +356,3 @@ class Cutter:
             pass  # whoever asked went away
         finally:
             writer.close()
-
-
-def main():
-    """Runs the cutter alone: `cutter.py HOST:PORT`, until its standard input ends."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("upstream", help="HOST:PORT of the server behind")
-    parser.add_argument("--tool", help="the tool whose call is cut")
-    parser.add_argument("--cuts", default="[]", help='JSON: [{"kind": "clean", "events": 3}, ...]')
-    options = parser.parse_args()
-    host, _, port = options.upstream.rpartition(":")
-    cutter = Cutter(host, int(port)).start()
-    cutter.set_plan(options.tool, json.loads(options.cuts))
-    print(f"cutter http://127.0.0.1:{cutter.port} control http://127.0.0.1:{cutter.control_port}",
-          flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        while input():
-            pass
-    cutter.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,7 @@
 """The stock peers: what they are, where they are installed, how they are started.
 
-Every version is pinned: the package-lock.json files for npm, requirements-*.txt for PyPI.
+Every version is pinned: the package-lock.json files for npm, requirements-*.txt for PyPI,
+rmcp-client/Cargo.lock for crates.io.
 
 `python3 e2e/peers.py NAME...` installs some of them and runs nothing.
 """
@@ -13,23 +14,28 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 NODE_MAJOR = 20
 PYTHON = (3, 11)
 INSTALL_SECONDS = 240
+BUILD_SECONDS = 600
 VENVS = {
     "py2": "requirements-py2.txt",
     "py1": "requirements-py1.txt",
-    # No client here: the server behind `REJOIN_MATRIX_UPSTREAM=fastmcp` (servers/fastmcp_tools.py).
+    "py112": "requirements-py112.txt",
+    # A client, and the server behind `REJOIN_MATRIX_UPSTREAM=fastmcp` (servers/fastmcp_tools.py).
     "fastmcp": "requirements-fastmcp.txt",
 }
 NPM = "npm"
+RMCP = "rmcp"
 # The official conformance suites, with the Node they need. Nothing else needs them.
 CONFORMANCE = "conformance"
 FOLDERS = {NPM: HERE, CONFORMANCE: HERE / "conformance"}
-ALL = (NPM, *VENVS)
+ALL = (NPM, *VENVS, RMCP)
+RMCP_BINARIES = HERE.parent / "target" / "e2e-rmcp" / "release"
 
 
 class PeersMissing(Exception):
@@ -41,11 +47,64 @@ def venv_bin(name, program):
     return str(HERE / f".venv-{name}" / "bin" / program)
 
 
+@dataclass(frozen=True)
+class Client:
+    """A stock client: its published package and the driver that makes an application of it."""
+
+    registry: str
+    package: str
+    # What `install` must have brought, and the driver's command less the two URLs.
+    part: str
+    command: tuple
+    # The name it is installed under, if that is another.
+    alias: str = ""
+
+    @property
+    def version(self):
+        """The pinned version."""
+        name = self.alias or self.package
+        if self.part == NPM:
+            packages = json.loads((HERE / "package-lock.json").read_text())["packages"]
+            return packages[f"node_modules/{name}"]["version"]
+        if self.part == RMCP:
+            lock, pin = HERE / "rmcp-client" / "Cargo.lock", f'name = "{name}"\nversion = "(.+)"'
+        else:
+            lock, pin = HERE / VENVS[self.part], f"(?m)^{name}==(.+)$"
+        return re.search(pin, lock.read_text())[1]
+
+
+def node(driver, *arguments):
+    """The command of a driver in JavaScript."""
+    return ("node", str(HERE / "clients" / driver), *arguments)
+
+
+def python(venv, driver, *arguments):
+    """The command of a driver in Python."""
+    return (venv_bin(venv, "python"), str(HERE / "clients" / driver), *arguments)
+
+
+SDK = "@modelcontextprotocol/sdk"
+SDK2 = "@modelcontextprotocol/client"
+FASTMCP = "fastmcp_client.py"
+CLIENTS = {
+    "ts": Client("npm", SDK, NPM, node("ts.mjs", "ts")),
+    "ts117": Client("npm", SDK, NPM, node("ts.mjs", "ts117"), alias="sdk-1-17"),
+    "ts2": Client("npm", SDK2, NPM, node("ts2.mjs", "legacy")),
+    "ts2-auto": Client("npm", SDK2, NPM, node("ts2.mjs", "auto")),
+    "remote": Client("npm", "mcp-remote", NPM, node("ts.mjs", "remote")),
+    "py2": Client("PyPI", "mcp", "py2", python("py2", "py2.py", "legacy")),
+    "py2-auto": Client("PyPI", "mcp", "py2", python("py2", "py2.py", "auto")),
+    "py1": Client("PyPI", "mcp", "py1", python("py1", "py1.py")),
+    "py112": Client("PyPI", "mcp", "py112", python("py112", "py1.py")),
+    "fastmcp": Client("PyPI", "fastmcp", "fastmcp", python("fastmcp", FASTMCP, "legacy")),
+    "fastmcp-auto": Client("PyPI", "fastmcp", "fastmcp", python("fastmcp", FASTMCP, "auto")),
+    "rmcp": Client("crates.io", "rmcp", RMCP, (str(RMCP_BINARIES / "e2e-rmcp-client"),)),
+}
+
+
 def client_command(name):
     """The command that drives a stock client; it takes the URL and the control URL."""
-    if name == "ts":
-        return ["node", str(HERE / "clients" / "ts.mjs")]
-    return [venv_bin(name, "python"), str(HERE / "clients" / f"{name}.py")]
+    return list(CLIENTS[name].command)
 
 
 def everything_stdio():
@@ -93,6 +152,8 @@ def install(names=ALL):
     for name, requirements in VENVS.items():
         if name in names:
             install_venv(name, HERE / requirements)
+    if RMCP in names:
+        build_rmcp()
 
 
 def require_node():
@@ -127,19 +188,32 @@ def install_venv(name, requirements):
     ])
 
 
+def build_rmcp():
+    """The Rust SDK's clients; cargo knows what is up to date."""
+    if shutil.which("cargo") is None:
+        raise PeersMissing("cargo is not on the path: install Rust with rustup")
+    run([["cargo", "build", "--release", "--locked", "--quiet"]],
+        HERE / "rmcp-client", BUILD_SECONDS)
+
+
 def run_once(stamp, lock, commands, folder=HERE):
     """Runs the commands unless the stamp says they already ran for this lock file."""
     wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    run(commands, folder, INSTALL_SECONDS)
+    stamp.write_text(wanted)
+
+
+def run(commands, folder, seconds):
+    """Runs the commands in a folder, each within the seconds. Raises PeersMissing."""
     for command in commands:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS
+            command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
         )
         if done.returncode != 0:
             output = (done.stdout + done.stderr).strip()[-2000:]
             raise PeersMissing(f"`{' '.join(command)}` failed:\n{output}")
-    stamp.write_text(wanted)
 
 
 def main():

@@ -5,11 +5,17 @@
 
 import json
 import sys
+from datetime import timedelta
 
 import anyio
 from mcp import ClientSession, McpError, types
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client import streamable_http
 from steps import Driver, first_field, saw
+
+# The older of the two versions knows only the older name.
+connect = getattr(
+    streamable_http, "streamable_http_client", streamable_http.streamablehttp_client
+)
 
 
 class Driver1(Driver):
@@ -22,14 +28,20 @@ class Driver1(Driver):
     async def tool_names(self):
         return [tool.name for tool in (await self._session.list_tools()).tools]
 
-    async def call_tool(self, call, name, arguments, on_progress):
+    async def call_tool(self, call, step, on_progress):
         # This SDK offers no other way to know the id that a later cancellation must name.
         call.request_id = self._session._request_id
-        return await self._session.call_tool(name, arguments, progress_callback=on_progress)
+        limit = step.get("timeout_seconds")
+        return await self._session.call_tool(
+            step["tool"], step["arguments"], limit and timedelta(seconds=limit),
+            progress_callback=on_progress,
+        )
 
     async def cancel(self, call):
         params = types.CancelledNotificationParams(requestId=call.request_id, reason="e2e")
-        note = types.ClientNotification(types.CancelledNotification(params=params))
+        note = types.ClientNotification(
+            types.CancelledNotification(method="notifications/cancelled", params=params)
+        )
         await self._session.send_notification(note)
         call.scope.cancel()
 
@@ -62,7 +74,7 @@ async def main():
     """Connects as an application does, with the SDK's defaults."""
     url, control = sys.argv[1:3]
     steps = json.load(sys.stdin)
-    async with streamable_http_client(url) as (read, write, _):
+    async with connect(url) as (read, write, _):
         async with ClientSession(
             read, write, sampling_callback=sample, elicitation_callback=elicit
         ) as session:

@@ -1,6 +1,8 @@
 """Drives the client of the Python SDK 2.x through the steps of one scenario.
 
-    python py2.py URL CONTROL_URL < steps.json
+    python py2.py legacy|auto URL CONTROL_URL < steps.json
+
+`auto` is the SDK's default: it takes the revision of 2026-07-28 where a server offers it.
 """
 
 import json
@@ -23,8 +25,11 @@ class Driver2(Driver):
     async def tool_names(self):
         return [tool.name for tool in (await self._client.list_tools()).tools]
 
-    async def call_tool(self, call, name, arguments, on_progress):
-        return await self._client.call_tool(name, arguments, progress_callback=on_progress)
+    async def call_tool(self, call, step, on_progress):
+        return await self._client.call_tool(
+            step["tool"], step["arguments"], step.get("timeout_seconds"),
+            progress_callback=on_progress,
+        )
 
     def describe(self, error):
         if isinstance(error, MCPError):
@@ -52,11 +57,14 @@ async def elicit(_context, params):
 
 
 async def main():
-    """Connects as an application does, with the SDK's defaults."""
-    url, control = sys.argv[1:3]
+    """Connects as an application does, with the SDK's defaults but for the mode."""
+    mode, url, control = sys.argv[1:4]
     steps = json.load(sys.stdin)
-    async with Client(url, sampling_callback=sample, elicitation_callback=elicit) as client:
+    async with Client(
+        url, mode=mode, sampling_callback=sample, elicitation_callback=elicit
+    ) as client:
         await Driver2(client, control).run(steps)
 
 
-anyio.run(main)
+if __name__ == "__main__":
+    anyio.run(main)

@@ -36,8 +36,8 @@ class Driver:
         """The names the server lists."""
         raise NotImplementedError
 
-    async def call_tool(self, call, name, arguments, on_progress):
-        """Calls a tool; the SDK's result."""
+    async def call_tool(self, call, step, on_progress):
+        """Calls the step's tool, within its `timeout_seconds` if it has them; the SDK's result."""
         raise NotImplementedError
 
     async def cancel(self, call):
@@ -90,7 +90,7 @@ class Driver:
 
         try:
             with call.scope:
-                result = await self.call_tool(call, step["tool"], step["arguments"], on_progress)
+                result = await self.call_tool(call, step, on_progress)
                 content = [part.model_dump(mode="json") for part in result.content]
                 saw("result", call=step["call"], error=self.is_error(result), content=content)
             if call.scope.cancelled_caught:

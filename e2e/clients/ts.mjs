@@ -1,100 +1,52 @@
-// Drives the TypeScript SDK's client through the steps of one scenario (see ../README.md).
+// Drives the client of the TypeScript SDK 1.x through the steps of one scenario.
 //
-//   node ts.mjs URL CONTROL_URL < steps.json
+//   node ts.mjs ts|ts117|remote URL CONTROL_URL < steps.json
 //
-// Prints one JSON line for each thing the application sees.
+// `ts` and `ts117` are two versions over Streamable HTTP; `remote` is the newer one over stdio, and
+// the published `mcp-remote` is between it and the URL.
 
-import { readFileSync } from "node:fs";
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import {
-  CreateMessageRequestSchema,
-  ElicitRequestSchema,
-} from "@modelcontextprotocol/sdk/types.js";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { elicit, end, run, sample } from "./steps.mjs";
 
-const POLL_MS = 20;
-const WAIT_MS = 20_000;
-const [url, control] = process.argv.slice(2);
-const steps = JSON.parse(readFileSync(0, "utf8"));
-const calls = new Map();
+const [name, url, control] = process.argv.slice(2);
+const packages = { ts: "@modelcontextprotocol/sdk", ts117: "sdk-1-17" };
+const load = (module) => import(`${packages[name] ?? packages.ts}/${module}`);
 
-const saw = (what, more = {}) => console.log(JSON.stringify({ saw: what, ...more }));
+const { Client } = await load("client/index.js");
+const { CreateMessageRequestSchema, ElicitRequestSchema } = await load("types.js");
 
-async function until(what, condition) {
-  const deadline = Date.now() + WAIT_MS;
-  while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`waited ${WAIT_MS} ms in vain for ${what}`);
-    await new Promise((done) => setTimeout(done, POLL_MS));
-  }
+async function overHttp() {
+  const { StreamableHTTPClientTransport } = await load("client/streamableHttp.js");
+  const transport = new StreamableHTTPClientTransport(new URL(url));
+  return { transport, leave: () => transport.terminateSession() };
 }
 
-async function cuts() {
-  return (await (await fetch(`${control}/state`)).json()).cuts.length;
-}
-
-function connect() {
-  const client = new Client(
-    { name: "rejoin-e2e-ts", version: "1.0.0" },
-    { capabilities: { sampling: {}, elicitation: { form: {} } } },
-  );
-  client.setRequestHandler(CreateMessageRequestSchema, async (request) => {
-    saw("sampling", { prompt: request.params.messages[0].content.text });
-    return { model: "e2e", role: "assistant", content: { type: "text", text: "sampled by e2e" } };
+async function overStdio() {
+  const { StdioClientTransport, getDefaultEnvironment } = await load("client/stdio.js");
+  const folder = mkdtempSync(join(tmpdir(), "rejoin-e2e-remote-"));
+  const program = fileURLToPath(new URL("../node_modules/.bin/mcp-remote", import.meta.url));
+  const transport = new StdioClientTransport({
+    command: process.execPath,
+    args: [program, url, "--allow-http", "--transport", "http-only"],
+    // Else it keeps its files in the home of whoever runs this.
+    env: { ...getDefaultEnvironment(), MCP_REMOTE_CONFIG_DIR: folder },
+    stderr: "inherit",
   });
-  client.setRequestHandler(ElicitRequestSchema, async (request) => {
-    saw("elicitation", { message: request.params.message });
-    const field = Object.keys(request.params.requestedSchema.properties)[0];
-    return { action: "accept", content: { [field]: "answered by e2e" } };
-  });
-  return client;
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  return { transport, leave: async () => {} };
 }
 
-function start(client, step) {
-  const call = { progress: 0, abort: new AbortController() };
-  calls.set(step.call, call);
-  const options = {
-    signal: call.abort.signal,
-    onprogress: ({ progress, total }) => {
-      call.progress += 1;
-      saw("progress", { call: step.call, progress, total });
-    },
-  };
-  call.settled = client
-    .callTool({ name: step.tool, arguments: step.arguments }, undefined, options)
-    .then(
-      ({ isError, content }) => saw("result", { call: step.call, error: !!isError, content }),
-      (error) =>
-        saw("error", {
-          call: step.call,
-          type: error.constructor.name,
-          code: error.code,
-          message: error.message,
-          data: error.data,
-        }),
-    );
-}
-
-const acts = {
-  list: async (client) => {
-    const { tools } = await client.listTools();
-    saw("tools", { names: tools.map((tool) => tool.name) });
-  },
-  start: async (client, step) => start(client, step),
-  call: async (client, step) => {
-    start(client, step);
-    await calls.get(step.call).settled;
-  },
-  join: async (_, step) => calls.get(step.call).settled,
-  cancel: async (_, step) => calls.get(step.call).abort.abort("cancelled by e2e"),
-  await_progress: (_, step) =>
-    until(`${step.count} progress events`, () => calls.get(step.call).progress >= step.count),
-  await_cuts: (_, step) => until(`${step.count} cuts`, async () => (await cuts()) >= step.count),
-  pause: (_, step) => new Promise((done) => setTimeout(done, step.seconds * 1000)),
-};
-
-const client = connect();
-await client.connect(new StreamableHTTPClientTransport(new URL(url)));
-for (const step of steps) await acts[step.do](client, step);
-saw("end");
-await client.transport.terminateSession();
-await client.close();
+const client = new Client(
+  { name: `rejoin-e2e-${name}`, version: "1.0.0" },
+  { capabilities: { sampling: {}, elicitation: name === "ts117" ? {} : { form: {} } } },
+);
+client.setRequestHandler(CreateMessageRequestSchema, sample);
+client.setRequestHandler(ElicitRequestSchema, elicit);
+const { transport, leave } = await (name === "remote" ? overStdio() : overHttp());
+await client.connect(transport);
+await run(client, control, (params, options) => client.callTool(params, undefined, options));
+await leave();
+await end(client);

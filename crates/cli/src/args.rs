@@ -1,6 +1,8 @@
 //! The command line (design section 8).
 
+mod durability;
 pub(crate) mod place;
+pub(crate) mod sessions;
 pub(crate) mod value;
 
 use std::ffi::OsString;
@@ -10,10 +12,11 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use hyper::header::HeaderName;
 use rejoin_core::settings;
-use rejoin_store::sqlite;
 
 use crate::config::FileSettings;
 use crate::limit::LimitArgument;
+pub(crate) use durability::Durability;
+pub(crate) use sessions::{SessionsArgs, SessionsCommand};
 pub(crate) use value::{AuthSource, OwedGrace};
 
 /// Keeps MCP conversations whole over connections that break.
@@ -31,6 +34,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Show two failures live in this terminal, without Rejoin and through it
     Demo(DemoArgs),
+    /// Show what a Rejoin knows of its sessions: streams, cursors, calls
+    Sessions(SessionsArgs),
     /// Run a small MCP server on standard input and output, for demos and tests
     ToolServer(ToolServerArgs),
 }
@@ -38,7 +43,8 @@ pub(crate) enum Command {
 /// What `rejoin serve --help` says below its options.
 const SERVE_NOTES: &str = "\
 The MCP server is started, or connected to, when a client sends initialize: once per session. \
-/readyz does not cover it. At the start Rejoin only warns of a COMMAND that it does not find.
+/readyz does not cover it. At the start Rejoin only warns of a COMMAND that it does not find; \
+--check fails for it.
 
 SIGTERM and SIGINT end gracefully: running calls may finish within drain_ms. A second one ends at \
 once. SIGHUP, as from a terminal that is closed, ends gracefully too, unless it was ignored at the \
@@ -56,6 +62,9 @@ pub(crate) struct ServeArgs {
     #[arg(short = 'c', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Check the options and the file, say what would be served, and end: status 0, or 1
+    ///
+    /// A command that is not found is an error here. What the command line itself has wrong, such
+    /// as an option that does not exist, ends with status 2, with --check and without.
     #[arg(long)]
     pub(crate) check: bool,
     /// Address of the MCP endpoint /mcp; port 0 takes any free port
@@ -75,6 +84,12 @@ pub(crate) struct ServeArgs {
     /// What of --data outlives a power cut; a killed process loses nothing in any of them
     #[arg(long, value_enum, default_value_t = Durability::Calls)]
     pub(crate) durability: Durability,
+    /// Speak HTTP/2 too to clients that begin with it (prior knowledge, no TLS); off by default
+    ///
+    /// What reaches a client cannot be seen on such a connection: an answer counts as delivered one
+    /// second after it was sent whole (docs/operating.md).
+    #[arg(long)]
+    pub(crate) http2: bool,
     /// Address of /healthz, /livez, /readyz and /metrics
     #[arg(
         long,
@@ -111,7 +126,12 @@ pub(crate) struct ServeArgs {
     /// What counts as delivered: acknowledged by the peer's kernel, or by the client itself
     #[arg(long, value_enum, default_value_t = Delivery::Presumed)]
     pub(crate) delivery: Delivery,
-    #[arg(long, value_name = "MS|never", help = value::owed_grace_help())]
+    #[arg(
+        long,
+        value_name = "MS|never",
+        allow_negative_numbers = true,
+        help = value::owed_grace_help()
+    )]
     pub(crate) owed_grace: Option<OwedGrace>,
     /// Set any limit by its name, for example hold_max_ms=20000; repeatable; `help` lists them all
     #[arg(long = "limit", value_name = "NAME=VALUE|help")]
@@ -237,27 +257,6 @@ impl From<Delivery> for settings::Delivery {
     }
 }
 
-/// What of the log outlives a power cut (design section 7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
-    /// Claims, results and ends, before they count.
-    Calls,
-    /// Every event, before it is sent.
-    Events,
-    /// Nothing that counts.
-    Memory,
-}
-
-impl From<Durability> for sqlite::Durability {
-    fn from(chosen: Durability) -> Self {
-        match chosen {
-            Durability::Calls => Self::Calls,
-            Durability::Events => Self::Events,
-            Durability::Memory => Self::Memory,
-        }
-    }
-}
-
 /// Arguments of `rejoin demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!(args.on_repeat, OnRepeat::Collect);
         assert_eq!(args.delivery, Delivery::Presumed);
         assert!(args.owed_grace.is_none() && args.command.is_empty() && args.limits.is_empty());
-        assert!(!args.allow_anonymous && !args.trust_annotations);
+        assert!(!args.allow_anonymous && !args.trust_annotations && !args.http2);
     }
 
     #[test]
@@ -368,8 +367,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_limit_is_refused_with_the_valid_names() {
-        let refusal = serve(&["--limit", "hold_maximum=5"]).unwrap_err().to_string();
-        assert!(refusal.contains("hold_maximum") && refusal.contains("hold_max_ms"), "{refusal}");
+    fn a_negative_grace_is_refused_as_a_value() {
+        let refusal = serve(&["--owed-grace", "-1"]).unwrap_err().to_string();
+        assert!(refusal.contains("expected a whole number of milliseconds"), "{refusal}");
+    }
+
+    #[test]
+    fn an_unknown_limit_is_refused_with_the_nearest() {
+        let refusal = serve(&["--limit", "hold_maxms=5"]).unwrap_err().to_string();
+        assert!(refusal.contains("hold_maxms") && refusal.contains("hold_max_ms"), "{refusal}");
+        assert!(!refusal.contains("sessions_max"), "{refusal}");
     }
 }

@@ -1,15 +1,16 @@
 //! `-c FILE`: the options of `rejoin serve` and its servers from a file, TOML or JSON. What is also
 //! given on the command line wins; what the file says of it is checked all the same.
 
+mod client;
 mod document;
 mod expand;
 mod json;
 mod keys;
-mod nearest;
 mod server;
 mod toml;
+mod unknown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use std::path::{Path, PathBuf};
 use crate::args::ServeArgs;
 use crate::limit::LimitSetting;
 use crate::serve::upstream::{UpstreamChoice, UpstreamCommand};
-use document::Fault;
+use document::{Fault, Field};
 use expand::Lookup;
 
 /// Bytes of a file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Places of a file that are told at once.
+const PLACES_MAX: usize = 20;
 
 /// Why a file cannot be used. No message holds a value of the file: it may be a secret.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +49,27 @@ pub(crate) enum ConfigError {
         /// The file.
         path: PathBuf,
     },
-    /// A place in it.
-    #[error("{place}: {problem}")]
-    At {
-        /// File, line and column.
-        place: String,
-        /// What is wrong, and what to do.
-        problem: String,
+    /// It is of a third kind.
+    #[error("-c {}: a file of options is TOML, or JSON if its name ends in .json", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
     },
+    /// Places in it: of each, file, line and column, what is wrong, and what to do.
+    #[error("{}", told(places))]
+    At {
+        /// A line for each place.
+        places: Vec<String>,
+    },
+}
+
+/// The first of them, a line each.
+fn told(places: &[String]) -> String {
+    let mut lines = places.get(..PLACES_MAX.min(places.len())).unwrap_or_default().join("\n");
+    if places.len() > PLACES_MAX {
+        lines.push_str(&format!("\nand {} more", places.len() - PLACES_MAX));
+    }
+    lines
 }
 
 /// What a file says that has no option on the command line, and where it says what it says.
@@ -67,6 +83,10 @@ pub(crate) struct FileSettings {
     pub(crate) command: Option<UpstreamCommand>,
     /// The servers that have names.
     pub(crate) servers: Vec<FileServer>,
+    /// Variables of the environment that it names: secrets of those for whom it names them.
+    pub(crate) variables: BTreeSet<String>,
+    /// What of it is not used, with places, for the log.
+    pub(crate) unused: Vec<String>,
 }
 
 /// A server that has a name.
@@ -93,17 +113,34 @@ pub(crate) struct ServerFacts {
 
 /// Where a file set what, to name it to the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origins(BTreeMap<&'static str, String>);
+pub(crate) struct Origins {
+    places: BTreeMap<&'static str, String>,
+    /// Settings whose values hold those of variables, which may be secrets.
+    hidden: BTreeSet<&'static str>,
+}
 
 impl Origins {
     /// How a setting is named to the operator: as `FILE:LINE:COLUMN: KEY`, or as this option of the
     /// command line.
     pub(crate) fn name(&self, setting: &str, option: &str) -> String {
-        self.0.get(setting).cloned().unwrap_or_else(|| option.to_owned())
+        self.places.get(setting).cloned().unwrap_or_else(|| option.to_owned())
     }
 
-    fn set(&mut self, setting: &'static str, place: String) {
-        self.0.insert(setting, place);
+    /// True if a file set it, and the command line did not.
+    pub(crate) fn has(&self, setting: &str) -> bool {
+        self.places.contains_key(setting)
+    }
+
+    /// True if the value must not be shown.
+    pub(crate) fn hides(&self, setting: &str) -> bool {
+        self.hidden.contains(setting)
+    }
+
+    fn set(&mut self, setting: &'static str, place: String, field: &Field) {
+        self.places.insert(setting, place);
+        if field.node.is_expanded() {
+            self.hidden.insert(setting);
+        }
     }
 }
 
@@ -123,8 +160,12 @@ impl Source<'_> {
         format!("{}:{line}:{column}", self.path.display())
     }
 
-    fn error(&self, fault: Fault) -> ConfigError {
-        ConfigError::At { place: self.place(fault.at), problem: fault.problem }
+    fn error(&self, faults: impl Into<Vec<Fault>>) -> ConfigError {
+        let mut faults = faults.into();
+        faults.sort_by_key(|fault| fault.at);
+        let places =
+            faults.iter().map(|Fault { at, problem }| format!("{}: {problem}", self.place(*at)));
+        ConfigError::At { places: places.collect() }
     }
 }
 
@@ -139,7 +180,9 @@ pub(crate) fn read_into(
 ) -> Result<(), ConfigError> {
     let Some(path) = args.config.clone() else { return Ok(()) };
     let text = read_text(&path)?;
-    apply(&Source { path: &path, text: &text }, &|name| std::env::var(name), args, is_on_line)
+    // Editors of another system begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    apply(&Source { path: &path, text }, &|name| std::env::var(name), args, is_on_line)
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
@@ -160,10 +203,19 @@ fn apply(
     is_on_line: &dyn Fn(&str) -> bool,
 ) -> Result<(), ConfigError> {
     let extension = source.path.extension().unwrap_or_default();
-    let read = if extension.eq_ignore_ascii_case("json") { json::read } else { toml::read };
-    let root = read(source.text, lookup).map_err(|fault| source.error(fault))?;
+    let is_of = |kind: &str| extension.eq_ignore_ascii_case(kind);
+    if is_of("yaml") || is_of("yml") {
+        return Err(ConfigError::Yaml { path: source.path.to_owned() });
+    }
+    let read = if is_of("json") { json::read } else { toml::read };
+    let mut root = read(source.text, lookup).map_err(|fault| source.error(fault))?;
+    // Those of servers that are disabled too.
+    root.add_variables(&mut args.file.variables);
+    if is_of("json") {
+        args.file.unused = client::adapt(&mut root, source);
+    }
     let fields = root.table().map_err(|fault| source.error(fault))?;
-    keys::apply(fields, source, args, is_on_line).map_err(|fault| source.error(fault))
+    keys::apply(fields, source, args, is_on_line).map_err(|faults| source.error(faults))
 }
 
 #[cfg(test)]

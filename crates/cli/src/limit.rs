@@ -6,6 +6,8 @@ use std::str::FromStr;
 use rejoin_core::limits::Limits;
 use serde_json::{Map, Value};
 
+use crate::nearest::nearest;
+
 /// An argument of `--limit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LimitArgument {
@@ -31,20 +33,18 @@ pub(crate) enum LimitSettingError {
     #[error("expected NAME=VALUE, for example hold_max_ms=20000, or `help` for all names")]
     NoValue,
     /// No such limit.
-    #[error(
-        "there is no limit named {name:?}; `--limit help` explains the limits, which are: {}",
-        valid.join(", ")
-    )]
+    #[error("there is no limit named {name:?}{}; `--limit help` lists the limits", meant(nearest))]
     UnknownName {
         /// The name as given.
         name: String,
-        /// Every name that exists.
-        valid: Vec<String>,
+        /// The name that is nearest, if one is near.
+        nearest: Option<String>,
     },
     /// The value is no number, or does not fit.
     #[error(
-        "limit {name}: {value:?} is not a whole number{} that fits{}: write it without a unit, \
-         such as {name}={default}, its default",
+        "limit {name}: {value:?} is {}{}{}: write it without a unit, such as {name}={default}, its \
+         default",
+        what_is_wrong(value),
         of_unit(name),
         or_never(name)
     )]
@@ -63,6 +63,18 @@ pub(crate) const VALUE_MAX: u64 = (1 << 53) - 1;
 
 /// The one limit that may be switched off.
 const CAN_BE_NEVER: &str = "owed_grace_ms";
+
+fn meant(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!(": {name:?} may be meant")).unwrap_or_default()
+}
+
+fn is_digits(value: &str) -> bool {
+    !value.is_empty() && value.chars().all(|c| c.is_ascii_digit())
+}
+
+fn what_is_wrong(value: &str) -> &'static str {
+    if is_digits(value) { "too large a number" } else { "not a whole number" }
+}
 
 fn or_never(name: &str) -> &'static str {
     if name == CAN_BE_NEVER { ", and not `never`" } else { "" }
@@ -125,7 +137,7 @@ fn shown(value: &Value) -> String {
 pub(crate) fn table() -> String {
     let mut fields = fields_of(&Limits::default());
     let mut lines = String::new();
-    for name in names(&fields) {
+    for name in names_of(&fields) {
         let default = field(&mut fields, &name).map(|value| shown(value)).unwrap_or_default();
         let setting = format!("{name}={default}");
         let what = Limits::description(&name).unwrap_or_default();
@@ -149,8 +161,8 @@ impl FromStr for LimitSetting {
         let (name, given) = text.split_once('=').ok_or(LimitSettingError::NoValue)?;
         let mut fields = fields_of(&Limits::default());
         if field(&mut fields, name).is_none() {
-            let (name, valid) = (name.to_owned(), names(&fields));
-            return Err(LimitSettingError::UnknownName { name, valid });
+            let (name, nearest) = (name.to_owned(), nearest_name(name));
+            return Err(LimitSettingError::UnknownName { name, nearest });
         }
         let value = match given {
             "never" if name == CAN_BE_NEVER => Value::Null,
@@ -172,12 +184,13 @@ fn bad(name: &str, value: &str) -> LimitSettingError {
     LimitSettingError::BadValue { name: name.to_owned(), value: value.to_owned(), default }
 }
 
-/// What the value of a limit has to be.
-pub(crate) fn form(name: &str) -> String {
+/// What the value of a limit has to be, if this one cannot be it.
+pub(crate) fn form(name: &str, given: &str) -> String {
+    let wanted = if is_digits(given) { "a smaller number" } else { "a whole number" };
     let mut fields = fields_of(&Limits::default());
     let default = field(&mut fields, name).map(|value| shown(value)).unwrap_or_default();
     let (unit, never) = (of_unit(name), or_never(name).replace("and not", "or"));
-    format!("expected a whole number{unit} that fits{never}, such as {default}, the default")
+    format!("expected {wanted}{unit}{never}, such as {default}, the default")
 }
 
 /// The limits with the settings applied in their order.
@@ -206,8 +219,20 @@ fn field<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut V
     (!value.is_object()).then_some(value)
 }
 
+/// The name of every limit.
+pub(crate) fn names() -> Vec<String> {
+    names_of(&fields_of(&Limits::default()))
+}
+
+/// The limit whose name is nearest to this one, if one is near.
+pub(crate) fn nearest_name(name: &str) -> Option<String> {
+    let names = names();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    nearest(name, &known).map(str::to_owned)
+}
+
 /// The name of every field.
-fn names(fields: &Map<String, Value>) -> Vec<String> {
+fn names_of(fields: &Map<String, Value>) -> Vec<String> {
     let names = fields.iter().flat_map(|(name, value)| match value {
         Value::Object(group) => group.keys().map(|inner| format!("{name}.{inner}")).collect(),
         _ => vec![name.clone()],
@@ -251,7 +276,7 @@ mod tests {
         for given in ["upstream=1", "upstream.=1", "upstream.none=1", "retry_ms.x=1"] {
             let refusal = applied(&[given]).unwrap_err();
             assert!(matches!(refusal, LimitSettingError::UnknownName { .. }), "{given}");
-            assert!(refusal.to_string().contains("upstream.connect_max_ms"), "{refusal}");
+            assert!(refusal.to_string().contains("`--limit help`"), "{refusal}");
         }
     }
 
@@ -283,19 +308,37 @@ mod tests {
     #[test]
     fn a_bad_value_is_told_with_unit_and_form() {
         let told = |given: &str| given.parse::<LimitSetting>().unwrap_err().to_string();
-        let expected = "limit hold_max_ms: \"10s\" is not a whole number of milliseconds that fits\
+        let expected = "limit hold_max_ms: \"10s\" is not a whole number of milliseconds\
             : write it without a unit, such as hold_max_ms=10000, its default";
         assert_eq!(told("hold_max_ms=10s"), expected);
-        assert!(told("body_bytes_max=1M").contains("number of bytes that fits:"));
-        assert!(told("sessions_max=x").contains("whole number that fits:"));
-        assert!(told("owed_grace_ms=8s").contains("that fits, and not `never`: write"));
+        assert!(told("body_bytes_max=1M").contains("number of bytes:"));
+        assert!(told("sessions_max=x").contains("is not a whole number:"));
+        assert!(told("owed_grace_ms=8s").contains("milliseconds, and not `never`: write"));
+        assert!(told("retry_ms=9007199254740992").contains("is too large a number of millis"));
+    }
+
+    #[test]
+    fn a_mistyped_limit_is_told_with_the_nearest_and_not_with_all() {
+        let told = |given: &str| given.parse::<LimitSetting>().unwrap_err().to_string();
+        for (given, nearest) in [
+            ("sesions_max=5", "sessions_max"),
+            ("connect_max_ms=5", "upstream.connect_max_ms"),
+            ("upstream.conect_max_ms=5", "upstream.connect_max_ms"),
+            ("owed_grace=5", "owed_grace_ms"),
+        ] {
+            let refusal = told(given);
+            assert!(refusal.contains(&format!(": \"{nearest}\" may be meant; ")), "{refusal}");
+            assert!(refusal.len() < 150, "{refusal}");
+        }
+        let expected = "there is no limit named \"banana\"; `--limit help` lists the limits";
+        assert_eq!(told("banana=1"), expected);
     }
 
     #[test]
     fn the_table_has_every_limit_with_default_unit_and_meaning() {
         let table = table();
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines.len(), names(&fields_of(&Limits::default())).len());
+        assert_eq!(lines.len(), names().len());
         for line in &lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             assert!(words[0].parse::<LimitSetting>().is_ok(), "{line}");

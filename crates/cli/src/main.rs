@@ -5,17 +5,19 @@ mod causes;
 mod config;
 mod demo;
 mod limit;
+mod log;
+mod nearest;
 mod serve;
+mod sessions;
 mod signals;
 mod tool_server;
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, ServeArgs};
 
@@ -30,10 +32,11 @@ fn main() -> ExitCode {
         Command::ToolServer(args) => report("tool-server", tool_server::run(&args)),
         Command::Serve(args) => serve(*args, &matches),
         Command::Demo(args) => report("demo", demo::run_from(&args)),
+        Command::Sessions(args) => report("sessions", sessions::run(&args)),
     }
 }
 
-/// Tells whoever named the MCP server without the two dashes where they belong.
+/// Tells whoever named the MCP server without the option or the two dashes where they belong.
 fn hinted(mut error: clap::Error) -> clap::Error {
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
@@ -41,7 +44,11 @@ fn hinted(mut error: clap::Error) -> clap::Error {
     };
     let serves = std::env::args_os().nth(1).is_some_and(|command| command == "serve");
     if serves && error.kind() == ErrorKind::UnknownArgument {
-        let hint = format!("put `--` before the command of an MCP server: -- {word}");
+        let hint = if word.starts_with("http://") || word.starts_with("https://") {
+            format!("name the URL of an MCP server with --upstream: --upstream {word}")
+        } else {
+            format!("put `--` before the command of an MCP server: -- {word}")
+        };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error
@@ -66,27 +73,13 @@ fn serve(mut args: ServeArgs, matches: &ArgMatches) -> ExitCode {
         Some(ValueSource::EnvVariable) => "the variable REJOIN_LOG".to_owned(),
         _ => args.file.origins.name("log", "--log"),
     };
-    match start_log(&args.log, &setting) {
-        Ok(()) => report("serve", serve::run_from(args)),
-        Err(message) => fail("serve", &message),
+    if let Err(message) = log::start(&args.log, &setting) {
+        return fail("serve", &message);
     }
-}
-
-/// Logs go to standard error; standard output belongs to the one line with the URL.
-fn start_log(filter: &str, setting: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        format!(
-            "{setting}: {filter:?} is not a log filter ({error}); set it to `info`, for example"
-        )
-    })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // A terminal that is gone takes no log, and no complaint about that either: it would panic.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
-    Ok(())
+    for unused in std::mem::take(&mut args.file.unused) {
+        tracing::warn!("{unused}");
+    }
+    report("serve", serve::run_from(args))
 }
 
 fn report<E: std::error::Error>(command: &str, result: Result<ExitCode, E>) -> ExitCode {

@@ -2,6 +2,7 @@
 
 mod limits;
 mod options;
+mod storage;
 mod subjects;
 pub(crate) mod upstream;
 
@@ -14,16 +15,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
-use rejoin_gateway::Recovered;
 use rejoin_gateway::config::{self, GatewayConfig};
 use rejoin_gateway::gateway::Gateway;
-use rejoin_gateway::listen::{self, BindError};
+use rejoin_gateway::listen::{self, BindError, ListenConfig};
 use rejoin_gateway::upstream::Upstream;
 use rejoin_gateway::upstream::stdio::Children;
-use rejoin_store::sqlite::{SqliteOptions, SqliteStore};
-use rejoin_store::{MemoryLimits, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -41,13 +38,28 @@ pub(crate) enum ServeError {
     /// A listener beyond loopback without any authentication.
     #[error(
         "{option} {address} can be reached from other machines, and no authentication is \
-         configured. Listen on 127.0.0.1, or pass --allow-anonymous to let anyone who reaches \
-         the port use the tools"
+         configured. Listen on 127.0.0.1, or {remedy} to let anyone who reaches the port use the \
+         tools"
     )]
     Unauthenticated {
         /// The option at fault.
         option: String,
         /// Its value.
+        address: SocketAddr,
+        /// How that is allowed where the option was set.
+        remedy: &'static str,
+    },
+    /// Both listeners have the same address.
+    #[error(
+        "{listen} and {admin} are both {address}: give each a port of its own, as two listeners \
+         cannot share one"
+    )]
+    SameAddress {
+        /// The option of the MCP endpoint.
+        listen: String,
+        /// The option of the operator's address.
+        admin: String,
+        /// The address of the latter.
         address: SocketAddr,
     },
     /// The limits cannot be used.
@@ -108,13 +120,20 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
     let reread = subjects.map(|path| Reread::install(path, bytes_max)).transpose();
     let reread = reread.map_err(ServeError::Runtime)?;
     let gateways = build(options)?;
-    recover(&gateways).await?;
+    storage::recover(&gateways.all).await?;
+    for missing in missing(options) {
+        tracing::warn!("{missing}; until then every initialize fails");
+    }
     let option = |setting, option| options.origins.name(setting, option);
     let (listener, address) = bind(option("listen", "--listen"), options.listen).await?;
     let (admin_listener, admin_address) = bind(option("admin", "--admin"), options.admin).await?;
     tracing::info!("admin on http://{admin_address}");
     let (stop, stopped) = oneshot::channel();
-    let limits = options.settings.limits.clone();
+    let config = ListenConfig { limits: options.settings.limits.clone(), http2: options.http2 };
+    if config.http2 {
+        let presume_ms = config.limits.unobserved_presume_ms;
+        tracing::info!(presume_ms, "HTTP/2 is on: what arrives there is not seen");
+    }
     let ended = Box::pin(async move {
         let rereading = async {
             match reread {
@@ -123,21 +142,12 @@ async fn start_gateway(options: &ServeOptions) -> Result<Running, ServeError> {
             }
         };
         tokio::select! {
-            () = serve_until(stopped, &gateways, &limits, listener, admin_listener) => {}
+            () = serve_until(stopped, &gateways, config, listener, admin_listener) => {}
             () = rereading => {}
         }
         Ok(())
     });
     Ok(Running { address, stop, ended })
-}
-
-/// Goes on with the sessions that an earlier process left.
-async fn recover(gateways: &Gateways) -> Result<(), ServeError> {
-    let Recovered { sessions, left } = Gateway::recover(&gateways.all).await.map_err(failed)?;
-    if sessions > 0 || left > 0 {
-        tracing::info!(sessions, left, "sessions of an earlier process go on");
-    }
-    Ok(())
 }
 
 async fn bind(
@@ -171,8 +181,21 @@ fn build(options: &ServeOptions) -> Result<Gateways, ServeError> {
         };
         gateways.push(gateway.map_err(failed)?);
     }
+    if let Some(file) = &options.file_without_server {
+        tracing::warn!(
+            "-c {} names no MCP server, nor does the command line: the built-in tool server is \
+             served, which is for demonstration only; set `command`, `upstream` or `servers`",
+            file.display()
+        );
+    }
     let first = gateways.first().cloned().ok_or(ServeError::NoServer)?;
     Ok(Gateways { first, all: gateways.into() })
+}
+
+/// What sessions would need and is not there.
+fn missing(options: &ServeOptions) -> impl Iterator<Item = UpstreamError> {
+    let limits = Arc::new(options.settings.limits.clone());
+    options.servers.iter().filter_map(move |server| server.upstream.find(&limits).err())
 }
 
 fn config(
@@ -182,7 +205,7 @@ fn config(
     path: &str,
 ) -> Result<GatewayConfig, ServeError> {
     let limits = &settings.limits;
-    let store = store(options, limits)?;
+    let store = storage::open(options, limits)?;
     let bytes_max = limits.subjects_file_bytes_max;
     let mut config = GatewayConfig::new(settings, upstream, store);
     path.clone_into(&mut config.path);
@@ -199,22 +222,12 @@ fn config(
     Ok(config)
 }
 
-fn store(options: &ServeOptions, limits: &Limits) -> Result<Arc<dyn Store>, ServeError> {
-    match &options.data {
-        Some((folder, durability)) if !options.is_check => {
-            let options = SqliteOptions::new(*durability, limits);
-            Ok(Arc::new(SqliteStore::open(folder, options).map_err(failed)?))
-        }
-        _ => Ok(Arc::new(MemoryStore::new(MemoryLimits::from(limits)).map_err(failed)?)),
-    }
-}
-
 /// Serves both addresses until `stopped`, then ends everything in order. The admin address answers
 /// to the end.
 async fn serve_until(
     stopped: oneshot::Receiver<()>,
     gateways: &Gateways,
-    limits: &Limits,
+    config: ListenConfig,
     listener: TcpListener,
     admin_listener: TcpListener,
 ) {
@@ -229,7 +242,8 @@ async fn serve_until(
         let gateway = operated.clone();
         async move { gateway.admin(request).await }
     };
-    let served = listen::serve(listener, limits, handle, gateway.stopping(), CONNECTIONS_END);
+    let admin_config = ListenConfig::from(&config.limits);
+    let served = listen::serve(listener, config, handle, gateway.stopping(), CONNECTIONS_END);
     let ended = async {
         // Whoever could have told is gone: that means the same.
         let _told = stopped.await.is_ok();
@@ -244,7 +258,7 @@ async fn serve_until(
     let forever = std::future::pending();
     tokio::select! {
         () = working => {}
-        _ = listen::serve(admin_listener, limits, admin, forever, CONNECTIONS_END) => {}
+        _ = listen::serve(admin_listener, admin_config, admin, forever, CONNECTIONS_END) => {}
     }
 }
 
@@ -275,6 +289,10 @@ pub(crate) fn run_from(args: ServeArgs) -> Result<ExitCode, ServeError> {
 /// Builds what would be served, and says so.
 fn check(options: &ServeOptions) -> Result<ExitCode, ServeError> {
     let _built = build(options)?;
+    let missing: Vec<String> = missing(options).map(|error| error.to_string()).collect();
+    if !missing.is_empty() {
+        return Err(UpstreamError::Missing { told: missing.join("\n") }.into());
+    }
     let mut said = String::from("The options are valid. With them:\n");
     for server in &options.servers {
         said.push_str(&format!("{}\n", announcement(options.listen, server)));
@@ -334,82 +352,4 @@ fn announcement(address: SocketAddr, server: &Served) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::upstream::UpstreamChoice;
-    use super::*;
-    use crate::args::{Args, Command};
-    use crate::causes::told;
-
-    fn options(arguments: &[&str]) -> Result<ServeOptions, ServeError> {
-        let whole = ["rejoin", "serve"].iter().chain(arguments);
-        match Args::try_parse_from(whole).unwrap().command {
-            Command::Serve(args) => ServeOptions::from_args(*args),
-            other => panic!("parsed as {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_listener_beyond_loopback_needs_leave_for_anonymous_callers() {
-        let refusal = options(&["--listen", "0.0.0.0:8080"]).unwrap_err().to_string();
-        assert!(refusal.contains("--listen 0.0.0.0:8080"), "{refusal}");
-        assert!(refusal.contains("--allow-anonymous"), "{refusal}");
-        assert!(options(&["--listen", "0.0.0.0:8080", "--allow-anonymous"]).is_ok());
-        assert!(options(&["--listen", "[::1]:8080"]).is_ok());
-    }
-
-    #[test]
-    fn an_admin_listener_beyond_loopback_needs_leave_too() {
-        let refusal = options(&["--admin", "[::]:9090"]).unwrap_err().to_string();
-        assert!(refusal.contains("--admin [::]:9090"), "{refusal}");
-    }
-
-    #[test]
-    fn limits_that_contradict_each_other_are_refused() {
-        let short = ["--owed-grace", "20000", "--limit", "hold_max_ms=20000"];
-        assert!(matches!(options(&short), Err(ServeError::Limits(_))));
-        let both = ["--owed-grace", "20000", "--limit", "hold_max_ms=20001"];
-        assert_eq!(options(&both).unwrap().settings.limits.owed_grace_ms, Some(20_000));
-        assert_eq!(
-            options(&["--owed-grace", "never"]).unwrap().settings.limits.owed_grace_ms,
-            None
-        );
-    }
-
-    #[test]
-    fn without_a_command_the_announcement_names_the_built_in_tool_server() {
-        let options = options(&[]).unwrap();
-        let UpstreamChoice::Command(command) = &options.servers[0].upstream else {
-            panic!("no command")
-        };
-        assert_eq!(command.program, std::env::current_exe().unwrap());
-        assert_eq!(command.arguments, ["tool-server"]);
-        assert_eq!(
-            announcement("127.0.0.1:4711".parse().unwrap(), &options.servers[0]),
-            "Rejoin listens on http://127.0.0.1:4711/mcp in front of: \
-             the built-in tool server (rejoin tool-server)"
-        );
-    }
-
-    #[test]
-    fn neither_the_announcement_nor_the_log_shows_a_secret_of_a_url() {
-        let url = "https://me:secret@tools.example:8443/mcp?key=secret";
-        let options = options(&["--upstream", url, "--upstream-auth", "command:secret"]).unwrap();
-        assert_eq!(
-            announcement("127.0.0.1:80".parse().unwrap(), &options.servers[0]),
-            "Rejoin listens on http://127.0.0.1:80/mcp in front of: https://tools.example:8443/mcp"
-        );
-        assert!(!format!("{options:?}").contains("secret"));
-        let refusal = told(&build(&options).err().unwrap());
-        assert!(refusal.starts_with("--upstream https://tools.example:8443/mcp: "), "{refusal}");
-        assert!(refusal.contains("--upstream-auth") && !refusal.contains("secret"), "{refusal}");
-    }
-
-    #[test]
-    fn the_announcement_stays_one_line_whatever_the_command_contains() {
-        let options = options(&["--", "sh", "-c", "a\nb", ""]).unwrap();
-        let line = announcement("[::1]:80".parse().unwrap(), &options.servers[0]);
-        assert_eq!(line, "Rejoin listens on http://[::1]:80/mcp in front of: sh -c \"a\\nb\" \"\"");
-    }
-}
+mod tests;

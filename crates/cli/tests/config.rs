@@ -210,11 +210,28 @@ fn the_command_line_wins_over_the_file() -> TestResult {
 fn every_error_of_a_file_names_its_place() -> TestResult {
     for (text, expected) in [
         ("lisen = 1", "rejoin.toml:1:1: there is no key \"lisen\" here: \"listen\" may be meant\n"),
-        ("\nlisten = \"0.0.0.0:1\"", "rejoin.toml:2:1: listen 0.0.0.0:1 can be reached from"),
+        (
+            "\nlisten = \"0.0.0.0:1\"",
+            "rejoin.toml:2:1: listen 0.0.0.0:1 can be reached from other machines, and no \
+             authentication is configured. Listen on 127.0.0.1, or set allow_anonymous = true to",
+        ),
         ("\nsubjects = \"none\"", "rejoin.toml:2:1: subjects none: the file cannot be read"),
         ("log = \"a=b=c\"", "rejoin.toml:1:1: log: \"a=b=c\" is not a log filter"),
         ("upstream = \"banana\"", "rejoin.toml:1:1: upstream banana: it is not a URL"),
+        (
+            "upstream = \"banana${PATH}\"",
+            "rejoin.toml:1:1: upstream a URL that cannot be read: it is not a URL",
+        ),
         ("[servers.a]\nurl = \"x\"", "rejoin.toml:2:1: url x: it is not a URL"),
+        (
+            "[servers.a]\nurl = \"x${PATH}\"",
+            "rejoin.toml:2:1: url a URL that cannot be read: it is not a URL",
+        ),
+        (
+            "limits = { tcp_keepalive_time_ms = 500 }",
+            "rejoin.toml:1:12: tcp_keepalive_time_ms = 500: the limits cannot be used: \
+             tcp_keepalive_time_ms (500) must be from 1000 to 32767999",
+        ),
         (
             "[servers.a]\nurl = \"http://h/\"\nheaders = { Host = \"a-secret\" }",
             "rejoin.toml:3:1: headers: the header `host` cannot be forwarded or set",
@@ -288,5 +305,140 @@ async fn a_command_gets_its_arguments_variables_and_directory() -> TestResult {
     open(address, "/mcp").await?;
     let said = std::fs::read_to_string(folder.folder.path().join("said"))?;
     assert_eq!(said, format!("here {}", cwd.display()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_never_sees_the_variables_of_another_server() -> TestResult {
+    let script = "env > said.$NAME; exec \"$1\" tool-server";
+    let folder = Folder::with("rejoin.toml", "")?;
+    let cwd = folder.folder.path().canonicalize()?;
+    let command = format!(
+        "command = \"sh\"\nargs = [\"-c\", {script:?}, \"sh\", {REJOIN:?}]\ncwd = {cwd:?}\n"
+    );
+    let text = format!(
+        "{ANYWHERE}log = \"${{OF_LOG:-info}}\"\n\
+         [servers.one]\n{command}env = {{ NAME = \"one\", SET = \"mine\", K = \"${{OF_ONE}}\" }}\n\
+         [servers.two]\n{command}env = {{ NAME = \"two\", PATH = \"${{PATH}}\" }}\n\
+         [servers.url]\nurl = \"http://h/mcp\"\nheaders = {{ X-A = \"${{OF_URL}}${{SET}}\" }}\n\
+         [servers.auth]\nurl = \"http://h.example/mcp\"\nupstream_auth = \"env:OF_AUTH\"\n"
+    );
+    std::fs::write(&folder.file, text)?;
+    let names = ["OF_ONE", "OF_URL", "OF_AUTH", "OF_LOG", "OF_NOBODY", "SET"];
+    let file = folder.file.display().to_string();
+    let variables = names.map(|name| match name {
+        "OF_LOG" => "OF_LOG=info".to_owned(),
+        _ => format!("{name}=a-secret"),
+    });
+    let words = variables.iter().map(String::as_str).chain([REJOIN, "serve", "-c", &file]);
+    let mut gateway = Server::start("env", words)?;
+    let address = gateway.address("listens", WAIT).await?;
+    for (name, expected) in
+        [("one", &["OF_NOBODY", "OF_ONE", "SET"][..]), ("two", &["OF_NOBODY"][..])]
+    {
+        open(address, &format!("/{name}/mcp")).await?;
+        let said = std::fs::read_to_string(cwd.join(format!("said.{name}")))?;
+        let mut seen: Vec<_> = said
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .filter(|(name, _)| names.contains(name))
+            .collect();
+        seen.sort_unstable();
+        let seen_names: Vec<_> = seen.iter().map(|(name, _)| *name).collect();
+        assert_eq!(seen_names, expected, "{name}: {said}");
+        assert!(name == "two" || seen.contains(&("SET", "mine")), "{said}");
+        assert!(said.lines().any(|line| line.starts_with("PATH=/")), "what all need stays: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_check_fails_for_a_command_or_directory_that_is_not_there() -> TestResult {
+    for (text, expected) in [
+        (
+            "command = \"no-such-server\"",
+            "rejoin.toml:1:1: command: cannot start `no-such-server`: ",
+        ),
+        (
+            "command = \"npx -y a\"",
+            "arguments are words of their own behind it (in a file: `args`)",
+        ),
+        ("command = \"~/server\"", "no shell expands the ~"),
+        ("command = \"/tmp\"", "it is a folder"),
+        ("command = \"sh\"\ncwd = \"/no-such\"", "cannot start `sh` in `/no-such`: No such file"),
+        (
+            "[servers.a]\ncommand = \"sh\"\n[servers.b]\ncommand = \"no-such\"",
+            "rejoin.toml:4:1: command: ",
+        ),
+    ] {
+        let folder = Folder::with("rejoin.toml", text)?;
+        let output = folder.run(&["--check"], &[])?;
+        let said = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("rejoin serve: ") && said.contains(expected), "{said}");
+        assert!(output.stdout.is_empty() && said.lines().count() == 1, "{said}");
+    }
+    let output = Folder::with("rejoin.toml", "")?.run(&["--check", "--", "no-such"], &[])?;
+    assert_eq!(output.status.code(), Some(1));
+    // What the command line has wrong is another status, as the help says.
+    let output = Folder::with("rejoin.toml", "")?.run(&["--check", "--no-such"], &[])?;
+    assert_eq!(output.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
+fn listeners_that_meet_each_other_or_the_server_are_refused() -> TestResult {
+    for (text, expected) in [
+        (
+            "admin = \"127.0.0.1:8080\"",
+            "rejoin.toml:1:1: admin are both 127.0.0.1:8080: give each a port",
+        ),
+        ("listen = \"0.0.0.0:9090\"\nallow_anonymous = true", "are both 127.0.0.1:9090"),
+        (
+            "upstream = \"http://127.0.0.1:8080/mcp\"",
+            "rejoin.toml:1:1: upstream http://127.0.0.1:8080/mcp: Rejoin itself listens there (--listen 127.0.0.1:8080)",
+        ),
+        (
+            "upstream = \"http://localhost:9090/mcp\"",
+            "Rejoin itself listens there (--admin 127.0.0.1:9090)",
+        ),
+        ("[servers.a]\nurl = \"http://[::1]/\"\n", ""),
+        (
+            "listen = \"[::]:80\"\nallow_anonymous = true\n[servers.a]\nurl = \"http://[::1]/\"",
+            "rejoin.toml:4:1: url http://[::1]/: Rejoin itself listens there (rejoin.toml:1:1: listen [::]:80)",
+        ),
+        ("upstream = \"http://127.0.0.2:8080/mcp\"", ""),
+        ("upstream = \"https://127.0.0.1/mcp\"", ""),
+        ("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"", ""),
+    ] {
+        let output = Folder::with("rejoin.toml", text)?.run(&["--check"], &[])?;
+        let said = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.success(), expected.is_empty(), "{text}: {said}");
+        assert!(said.contains(expected), "{text}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_file_leaves_out_or_has_too_much_is_told_in_the_log() -> TestResult {
+    let demo = Folder::with("rejoin.toml", "log = \"warn\"")?.run(&["--check"], &[])?;
+    let said = String::from_utf8(demo.stderr)?;
+    assert!(said.contains("WARN") && said.contains("-c rejoin.toml names no MCP server"), "{said}");
+    let text = "\u{feff}{\"theme\": \"dark\", \"mcpServers\": {\"a\": {\"command\": \"sh\"}}}";
+    let client = Folder::with("client.json", text)?.run(&["--check"], &[])?;
+    let said = String::from_utf8(client.stderr)?;
+    assert!(client.status.success(), "a mark of the encoding is skipped: {said}");
+    assert!(said.contains("client.json:1:2: \"theme\" means nothing to Rejoin"), "{said}");
+    assert!(!said.contains("names no MCP server"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_mistyped_log_level_is_refused_wherever_it_was_set() -> TestResult {
+    let folder = Folder::with("rejoin.toml", "log = \"inof\"")?;
+    let said = folder.refusal(&["--check"])?;
+    assert!(said.starts_with("rejoin serve: rejoin.toml:1:1: log: \"inof\" is no level"), "{said}");
+    let said = folder.refusal(&["--check", "--log", "lalala"])?;
+    assert!(said.starts_with("rejoin serve: --log: \"lalala\" is no level"), "{said}");
     Ok(())
 }

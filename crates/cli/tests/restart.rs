@@ -98,7 +98,7 @@ async fn refused(session: &Session, call: &Call) -> Result<Refusal, Failure> {
 
 #[tokio::test]
 async fn an_answer_that_was_lost_with_the_gateway_is_resumed_whole_from_the_next() -> TestResult {
-    let mut bench = Bench::start(&[]).await?;
+    let mut bench = Bench::start(&["--stateless-upstream"]).await?;
     let session = bench.session().await?;
     let call = charge(10, 5, 0);
     let mut stream = session.call(&call).await?;
@@ -274,5 +274,74 @@ async fn killed_again_and_again_in_the_midst_of_calls_it_runs_none_twice() -> Te
         let runs = bench.count.runs_with("charge", "amount", &json!(1_000 + round))?;
         assert!(runs <= 1, "round {round} ran {runs} times");
     }
+    Ok(())
+}
+
+fn rejoin(arguments: &[&str]) -> Result<(Option<i32>, String), Failure> {
+    let output = std::process::Command::new(REJOIN).args(arguments).output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Ok((output.status.code(), said))
+}
+
+#[tokio::test]
+async fn an_operator_sees_sessions_while_rejoin_runs_and_while_it_does_not() -> TestResult {
+    let mut bench = Bench::start(&["--stateless-upstream"]).await?;
+    let session = bench.session().await?;
+    let call = charge(10, 2, 0);
+    let mut stream = session.call(&call).await?;
+    stream.clean_rest().await?;
+    let admin = bench.gateway().log_line("admin on http://", WAIT).await?;
+    let admin = admin.rsplit("http://").next().unwrap().trim().to_owned();
+    let tag = rejoin_core::id::SessionId::new(session.id()).tag();
+    let (status, listed) = rejoin(&["sessions", "--admin", &admin, "list"])?;
+    assert_eq!(status, Some(0), "{listed}");
+    assert!(listed.contains(&tag) && listed.contains("1 finished"), "{listed}");
+    assert!(!listed.contains(session.id()), "{listed}");
+    let (status, shown) = rejoin(&["sessions", "--admin", &admin, "show", &tag])?;
+    assert!(status == Some(0) && shown.contains("presumed"), "{shown}");
+    let (status, calls) = rejoin(&["sessions", "--admin", &admin, "--json", "calls", &tag])?;
+    let calls: Value = serde_json::from_str(&calls)?;
+    assert_eq!((status, &calls["calls"][0]["tool"]), (Some(0), &json!("charge")), "{calls}");
+    let (status, none) = rejoin(&["sessions", "--admin", &admin, "show", "00"])?;
+    assert!(status == Some(1) && none.contains("no such session"), "{none}");
+    let (status, refused) = rejoin(&["sessions", "--admin", &admin, "export", &tag])?;
+    assert!(status == Some(1) && refused.contains("--data"), "{refused}");
+    let data = bench.folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let (status, used) = rejoin(&["sessions", "--data", data, "list"])?;
+    assert!(status == Some(1) && used.contains("another"), "{used}");
+    bench.gateway().kill()?;
+    let (status, stopped) = rejoin(&["sessions", "--data", data, "list"])?;
+    assert!(status == Some(0) && stopped.contains(&tag), "{stopped}");
+    let (status, events) = rejoin(&["sessions", "--data", data, "export", &tag])?;
+    let events: Vec<Value> = events.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    assert_eq!((status, events.len()), (Some(0), 3), "{events:?}");
+    assert_eq!(events[2]["message"]["id"], 10, "{events:?}");
+    let (status, nothing) = rejoin(&["sessions", "--data", "/nonexistent", "list"])?;
+    assert!(status == Some(1) && nothing.contains("/nonexistent"), "{nothing}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_an_operator_releases_refuses_nothing_any_more() -> TestResult {
+    let mut bench = Bench::start(&["--stateless-upstream"]).await?;
+    let session = bench.session().await?;
+    let call = charge(10, 100, 50);
+    session.call(&call).await?.messages(1).await?;
+    let session = bench.kill(&session).await?;
+    assert_eq!(refused(&session, &call.again(11)).await?.reason, "outcome_unknown");
+    let admin = bench.gateway().log_line("admin on http://", WAIT).await?;
+    let admin = admin.rsplit("http://").next().unwrap().trim().to_owned();
+    let tag = rejoin_core::id::SessionId::new(session.id()).tag();
+    let (_, calls) = rejoin(&["sessions", "--admin", &admin, "--json", "calls", &tag])?;
+    let calls: Value = serde_json::from_str(&calls)?;
+    let number = calls["calls"][0]["id"].to_string();
+    let (status, said) = rejoin(&["sessions", "--admin", &admin, "release", &tag, &number])?;
+    assert_eq!(status, Some(0), "{said}");
+    let again = Call { arguments: json!({"amount": 7, "events": 1}), ..call.again(12) };
+    assert!(answered(&session, &again).await?.get("result").is_some());
+    let mut repeat = session.call(&call.again(13)).await?;
+    repeat.messages(1).await?;
+    assert_eq!(bench.charges()?, 3, "it runs again: the operator said so");
     Ok(())
 }

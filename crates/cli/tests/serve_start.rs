@@ -83,6 +83,9 @@ fn a_command_without_two_dashes_is_told_where_they_belong() -> TestResult {
     let hint = "put `--` before the command of an MCP server: -- npx";
     let said = refusal(&["npx", "-y", "server"], &[])?;
     assert!(said.contains(hint), "{said}");
+    let said = refusal(&["http://127.0.0.1:3001/mcp"], &[])?;
+    assert!(said.contains("--upstream http://127.0.0.1:3001/mcp"), "{said}");
+    assert!(!said.contains("put `--`"), "{said}");
     let said = refusal(&["--nonsense"], &[])?;
     assert!(!said.contains("put `--`"), "{said}");
     Ok(())
@@ -113,6 +116,8 @@ async fn a_command_that_cannot_be_started_is_named_at_the_start_with_what_to_do(
         gateway.address("listens", WAIT).await?;
         let told = gateway.log_line(&format!("cannot start `{command}`: "), WAIT).await?;
         assert!(told.contains("WARN") && told.contains(remedy), "{told}");
+        // The cause comes first.
+        assert!(told.ends_with("; until then every initialize fails"), "{told}");
     }
     let mut gateway = Server::start(REJOIN, [&ANYWHERE[..], &["--", "sh"]].concat())?;
     gateway.address("listens", WAIT).await?;

@@ -113,7 +113,12 @@ async fn a_call_that_the_server_refuses_says_so_and_may_be_sent_again() -> TestR
     let session = bench.session().await?;
     let call = charge(1, 2).with_dedup_token("pay-7");
     let refused = session.post_request(&call.message()).header("X-Tenant", "nobody");
-    let answer = bench.post(&refused).await?;
+    let mut connection = Connection::open(session.address()).await?;
+    connection.request(&refused).await?;
+    let head = connection.head().await?;
+    let challenge = head.header("www-authenticate").map(str::to_owned);
+    assert_eq!((head.status, challenge.as_deref()), (401, Some("Bearer realm=\"tools\"")));
+    let answer = connection.response().await?;
     let error = &answer["error"];
     assert_eq!((&answer["id"], &error["data"]["status"]), (&json!(1), &json!(401)), "{answer}");
     assert_eq!(error["data"]["wwwAuthenticate"], "Bearer realm=\"tools\"");

@@ -221,6 +221,8 @@ pub enum ToUpstream {
         call: CallId,
         /// The message.
         message: Bytes,
+        /// The POST that asks for it; `None`: it asks for more (a batch).
+        asked_by: Option<ConnectionId>,
     },
     /// Cancel a call.
     Cancel {
@@ -259,6 +261,8 @@ pub enum Note {
         original: Option<CallId>,
         /// The call that was claimed or attached.
         call: Option<CallId>,
+        /// The tool of a request that was refused, if it called one.
+        tool: Option<Box<str>>,
     },
     /// A wait ended.
     WaitEnded {

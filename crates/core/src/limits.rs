@@ -5,11 +5,14 @@
 
 #[macro_use]
 mod described;
+mod http2;
+mod range;
 mod upstream;
 mod zero;
 
 use serde::{Deserialize, Serialize};
 
+pub use http2::Http2Limits;
 pub use upstream::UpstreamLimits;
 
 described! {
@@ -22,7 +25,8 @@ pub struct Limits {
     pub owed_grace_ms: Option<u64>,
     /// Longest time a POST is held before it is refused.
     pub hold_max_ms: u64,
-    /// Time after which a held POST is answered with headers, priming and comments.
+    /// Time after which a held POST is answered with headers, priming and comments. The head of a
+    /// call waits no longer for that of its server.
     pub held_headers_ms: u64,
     /// Held POSTs in one session; one beyond is refused at once.
     pub held_posts_max: usize,
@@ -79,6 +83,8 @@ pub struct Limits {
     pub request_head_bytes_max: usize,
     /// Bytes that one connection buffers in each direction.
     pub connection_buffer_bytes_max: usize,
+    /// The rest of what an HTTP/2 connection may take; set as `http2.NAME`.
+    pub http2: Http2Limits,
     /// Time a client has to send a request's whole body.
     pub request_body_max_ms: u64,
     /// Time `initialize` may take upstream.
@@ -149,6 +155,10 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// Messages waiting to be written to one upstream.
     pub upstream_queue_max: usize,
+    /// Bytes of the messages on their way to one server, of all sessions. A quarter is left for
+    /// sessions with at most `connection_buffer_bytes_max` on their way, and there is room for at
+    /// least two bodies (`body_bytes_max`).
+    pub upstream_queue_bytes_max: usize,
     /// The rest of what a session with an upstream may take; set as `upstream.NAME`.
     pub upstream: UpstreamLimits,
     /// Time a child has to exit after its standard input was closed.
@@ -197,6 +207,7 @@ impl Default for Limits {
             request_headers_max: 100,
             request_head_bytes_max: 32 * 1024,
             connection_buffer_bytes_max: 64 * 1024,
+            http2: Http2Limits::default(),
             request_body_max_ms: 30_000,
             initialize_max_ms: MINUTE_MS,
             retention_ms: 24 * HOUR_MS,
@@ -227,6 +238,7 @@ impl Default for Limits {
             subjects_file_bytes_max: 8 * MIB,
             json_depth_max: 128,
             upstream_queue_max: 1_024,
+            upstream_queue_bytes_max: 256 * MIB as usize,
             upstream: UpstreamLimits::default(),
             child_eof_grace_ms: 5_000,
             child_term_grace_ms: 5_000,
@@ -244,6 +256,22 @@ pub enum LimitsError {
     Zero {
         /// The limit.
         name: &'static str,
+    },
+    /// The system, or a library, takes no such value: every connection would end before it was set
+    /// up.
+    #[error(
+        "{name} ({value}) must be from {min} to {max}: set it within, or leave it out for its \
+         default"
+    )]
+    OutOfRange {
+        /// The limit.
+        name: &'static str,
+        /// The configured value.
+        value: u64,
+        /// The smallest value.
+        min: u64,
+        /// The largest value.
+        max: u64,
     },
     /// No call would ever be admitted.
     #[error(
@@ -293,7 +321,7 @@ impl LimitsError {
     /// The limits that it is about, by the names of their fields.
     pub fn names(&self) -> Vec<&'static str> {
         match self {
-            Self::Zero { name } => vec![name],
+            Self::Zero { name } | Self::OutOfRange { name, .. } => vec![name],
             Self::NoStreamForCalls { .. } => vec!["session_streams_max"],
             Self::GraceTooShort { .. } => vec!["owed_grace_ms", "retry_ms"],
             Self::HoldTooShort { .. } => vec!["owed_grace_ms", "hold_max_ms"],
@@ -306,11 +334,13 @@ impl LimitsError {
 
 impl Limits {
     /// What a limit is, in one sentence: the first of its documentation. The name is that of its
-    /// field, with `upstream.` before those of [`UpstreamLimits`]. `None`: there is no such limit.
+    /// field, with `upstream.` before those of [`UpstreamLimits`], and `http2.` before those of
+    /// [`Http2Limits`]. `None`: there is no such limit.
     pub fn description(name: &str) -> Option<&'static str> {
-        let (fields, name) = match name.strip_prefix("upstream.") {
-            Some(name) => (UpstreamLimits::DESCRIPTIONS, name),
-            None => (Self::DESCRIPTIONS, name),
+        let (fields, name) = match name.split_once('.') {
+            Some(("http2", name)) => (Http2Limits::DESCRIPTIONS, name),
+            Some(("upstream", name)) => (UpstreamLimits::DESCRIPTIONS, name),
+            _ => (Self::DESCRIPTIONS, name),
         };
         let (_, text) = fields.iter().find(|(field, _)| *field == name)?;
         let text = text.trim();
@@ -319,9 +349,11 @@ impl Limits {
     }
 
     /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
-    /// (design section 9). Refuses a zero that would make the gateway useless.
+    /// (design section 9). Refuses a zero that would make the gateway useless, and what no socket
+    /// takes.
     pub fn check(&self) -> Result<(), LimitsError> {
         zero::check(self)?;
+        range::check(self)?;
         let (bytes_max, hard_bytes_max) =
             (self.session_log_bytes_max, self.session_log_hard_bytes_max);
         if hard_bytes_max < bytes_max {

@@ -204,6 +204,11 @@ impl Message {
         self.notified_span("notifications/cancelled", "requestId")
     }
 
+    fn protocol_version_span(&self) -> Option<Span> {
+        let is_initialize = self.kind() == Kind::Request && self.method() == Some("initialize");
+        self.param_span("protocolVersion").filter(|_| is_initialize)
+    }
+
     fn notified_span(&self, method: &str, key: &str) -> Option<Span> {
         let is_notification = self.kind() == Kind::Notification && self.method() == Some(method);
         self.param_span(key).filter(|_| is_notification)

@@ -130,6 +130,10 @@ impl Reason {
     }
 }
 
+/// `data.by` of every refusal, and of every end of a call that no server wrote: their reader may
+/// know nothing of a gateway.
+pub const REFUSED_BY: &str = "rejoin";
+
 /// What a call that did run, or may have run, ends with when its answer cannot be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostAnswer {
@@ -175,7 +179,12 @@ impl LostAnswer {
     /// The JSON-RPC error that ends the call `request_id` (raw JSON).
     pub fn body(self, request_id: &[u8]) -> Bytes {
         let reason = Reason::OutcomeUnknown;
-        let data = json!({ "reason": reason.name(), "sendAgain": false, "doc": reason.doc() });
+        let data = json!({
+            "by": REFUSED_BY,
+            "reason": reason.name(),
+            "sendAgain": false,
+            "doc": reason.doc(),
+        });
         message::error_response(
             Some(request_id),
             reason.code(),
@@ -229,6 +238,7 @@ impl Rejection {
             RawValue::from_string(text).ok()
         };
         let mut data = json!({
+            "by": REFUSED_BY,
             "reason": self.reason.name(),
             "sendAgain": self.send_again,
             "retryAfterMs": self.retry_after_ms,
@@ -294,6 +304,15 @@ mod tests {
             send_again,
             retry_after_ms: 60_000,
             original_ended_ms: None,
+        }
+    }
+
+    #[test]
+    fn every_error_of_a_call_says_who_wrote_it() {
+        let refusal = rejection(Reason::RequestInFlight, false).body();
+        for body in [refusal, LostAnswer::OutcomeUnknown.body(b"1")] {
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["error"]["data"]["by"], "rejoin", "{body}");
         }
     }
 

@@ -18,6 +18,7 @@ mod room;
 mod route;
 mod row;
 mod rows;
+mod setting;
 mod timer;
 mod undo;
 mod upstream;
@@ -46,6 +47,7 @@ use crate::settings::Settings;
 use crate::stream::{Stream, StreamState};
 use crate::tool::Tools;
 
+use setting::KeptSettings;
 use timer::Timer;
 use undo::Undo;
 use waiting::Waiter;
@@ -150,8 +152,8 @@ struct UpstreamState {
     lost_untold: bool,
     /// `notifications/initialized`, as the client sent it.
     initialized: Option<Bytes>,
-    /// Settings to restore: latest message by what it sets.
-    restore: BTreeMap<Vec<u8>, Bytes>,
+    /// What it must be told again when it is started again.
+    settings: KeptSettings,
 }
 
 impl Session {

@@ -255,7 +255,7 @@ impl World {
                 assert!(waited, "{connection} answered twice");
             }
             Effect::Load { connection, stream, seq } => loads.push((connection, stream, seq)),
-            Effect::Upstream(ToUpstream::Call { call, message }) => {
+            Effect::Upstream(ToUpstream::Call { call, message, .. }) => {
                 let message = parse(&String::from_utf8_lossy(&message));
                 let params = message.canonical_params_hash();
                 let tool = message.tool_name().unwrap_or_default();

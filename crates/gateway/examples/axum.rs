@@ -2,7 +2,7 @@
 //!
 //! The endpoint knows neither streams nor sessions nor Rejoin: it answers each POST with JSON, when
 //! it is done. Behind the layer its answers are streams that can be resumed, and a call that is
-//! sent again does not run again. `cargo run --example axum`.
+//! sent again does not run again. `cargo run -p rejoin-gateway --example axum`.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -20,7 +20,6 @@ use axum::routing::{get, post};
 use rejoin_gateway::RejoinLayer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tower_layer::Layer as _;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -50,7 +49,7 @@ async fn answer(State(charges): State<Charges>, body: Bytes) -> Response {
     let params = &message["params"];
     let outcome = match message["method"].as_str() {
         Some("initialize") => json!({ "result": {
-            "protocolVersion": params["protocolVersion"],
+            "protocolVersion": agreed(&params["protocolVersion"]),
             "capabilities": { "tools": {} },
             "serverInfo": { "name": "charges", "version": "1.0.0" },
         } }),
@@ -71,6 +70,14 @@ async fn answer(State(charges): State<Charges>, body: Bytes) -> Response {
         response[name] = value.clone();
     }
     ([(CONTENT_TYPE, "application/json")], response.to_string()).into_response()
+}
+
+/// What it speaks, the newest first.
+const REVISIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+
+/// The revision that was asked for if it is one of these, else the newest.
+fn agreed(asked: &Value) -> &'static str {
+    REVISIONS.into_iter().find(|revision| asked == revision).unwrap_or(REVISIONS[0])
 }
 
 async fn charge(charges: &Charges, arguments: &Value) -> Value {

@@ -9,13 +9,19 @@ use crate::gateway::Gateway;
 use crate::metrics::Place;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 impl Gateway {
     /// Answers a request to the admin address: `/healthz` and `/livez` (the process answers),
-    /// `/readyz` (new sessions are taken), `/metrics` (OpenMetrics text).
+    /// `/readyz` (new sessions are taken), `/metrics` (OpenMetrics text), `/sessions` (what
+    /// `rejoin sessions` shows).
     pub async fn admin<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+        let operated = self.operate(request.method(), request.uri(), request.headers()).await;
+        if let Some(response) = operated {
+            return response;
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET is known here.\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -65,13 +71,13 @@ impl Gateway {
     }
 }
 
-fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+pub(crate) fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = answer(status, Bytes::copy_from_slice(text.as_bytes()));
     response.headers_mut().insert(CONTENT_TYPE, TEXT);
     response
 }
 
-fn answer(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+pub(crate) fn answer(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

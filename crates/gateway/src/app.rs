@@ -8,11 +8,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use rejoin_core::limits::Limits;
 use tokio::net::TcpListener;
 use tower_service::Service;
 
-use crate::listen;
+use crate::listen::{self, ListenConfig};
 use crate::passthrough::BoxError;
 
 /// Serves an application over HTTP/1.1 until `shutdown` is ready, and then ends its connections.
@@ -25,7 +24,7 @@ use crate::passthrough::BoxError;
 ///
 /// Give it [`RejoinService::drain_on`](crate::RejoinService::drain_on) as `shutdown`: then streams
 /// have ended in order before their connections are closed. Connections that are still open
-/// `drain_ms` later are cut. Sockets are set up by the default [`Limits`]; for others see
+/// `drain_ms` later are cut. Sockets are set up by the default limits; for others see
 /// [`serve_with`]. Upgrades of a connection (WebSocket) are not offered.
 pub async fn serve<S, B>(listener: TcpListener, app: S, shutdown: impl Future<Output = ()>)
 where
@@ -38,14 +37,14 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    serve_with(listener, app, &Limits::default(), shutdown).await;
+    serve_with(listener, app, ListenConfig::default(), shutdown).await;
 }
 
-/// As [`serve`], by the operator's limits.
+/// As [`serve`], by the operator's limits (`&Limits` will do), or with HTTP/2 beside HTTP/1.1.
 pub async fn serve_with<S, B>(
     listener: TcpListener,
     app: S,
-    limits: &Limits,
+    config: impl Into<ListenConfig>,
     shutdown: impl Future<Output = ()>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
@@ -68,8 +67,9 @@ pub async fn serve_with<S, B>(
             answered.unwrap_or_else(|never| match never {})
         }
     };
-    let drain = Duration::from_millis(limits.drain_ms);
-    let cut = listen::serve(listener, limits, answer, shutdown, drain).await;
+    let config = config.into();
+    let drain = Duration::from_millis(config.limits.drain_ms);
+    let cut = listen::serve(listener, config, answer, shutdown, drain).await;
     if cut > 0 {
         tracing::warn!(connections = cut, "connections were cut");
     }

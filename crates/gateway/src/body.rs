@@ -14,10 +14,14 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::exchange::{BodyEnd, Reporter};
+use crate::upstream::Challenge;
 use frame::Encoded;
 pub(crate) use reader::{Reader, Source};
 
@@ -31,6 +35,8 @@ type Reading = Pin<Box<dyn Future<Output = (Box<Reader>, Encoded)> + Send>>;
 pub struct StreamBody {
     state: State,
     reporter: Reporter,
+    /// Closed as soon as the server's answer is no challenge. `None`: it cannot be one.
+    head: Option<oneshot::Receiver<Challenge>>,
 }
 
 enum State {
@@ -46,8 +52,22 @@ impl fmt::Debug for StreamBody {
 }
 
 impl StreamBody {
-    pub(crate) fn new(reader: Reader, reporter: Reporter) -> Self {
-        Self { state: State::Idle(Box::new(reader)), reporter }
+    pub(crate) fn new(
+        reader: Reader,
+        reporter: Reporter,
+        head: Option<oneshot::Receiver<Challenge>>,
+    ) -> Self {
+        Self { state: State::Idle(Box::new(reader)), reporter, head }
+    }
+
+    /// What the server asks the client for instead of an answer, if it says so within `longest`.
+    /// The body is then the one message that says so, and no stream. Before the first frame.
+    pub(crate) async fn challenge(&mut self, longest: Duration) -> Option<Challenge> {
+        let challenge = timeout(longest, self.head.take()?).await.ok()?.ok()?;
+        if let State::Idle(reader) = &mut self.state {
+            reader.read_bare();
+        }
+        Some(challenge)
     }
 }
 

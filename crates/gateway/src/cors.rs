@@ -17,7 +17,8 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
 );
 /// Every header field of an answer that a client reads.
 const ANSWER_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Last-Event-ID, Mcp-Replay-Until, Mcp-Session-Id, Mcp-Stream-Resumable, Retry-After",
+    "Last-Event-ID, Mcp-Replay-Until, Mcp-Session-Id, Mcp-Stream-Resumable, Retry-After, \
+     WWW-Authenticate",
 );
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Two hours, in seconds: the longest that a browser remembers.

@@ -20,7 +20,9 @@
 
 mod clock;
 mod commit;
+mod draft;
 mod effects;
+mod heads;
 mod link;
 mod room;
 
@@ -28,7 +30,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use http::HeaderMap;
-use rejoin_core::effect::{Batch, Command, Output};
+use rejoin_core::effect::{Command, Output};
 use rejoin_core::id::{ConnectionId, Digest32};
 use rejoin_core::input::{Input, WireEvent};
 use rejoin_core::session::{Session, SessionView};
@@ -38,10 +40,12 @@ use tokio::time::sleep_until;
 
 pub use self::clock::Clock;
 use self::commit::Uncommitted;
+use self::draft::Draft;
 use self::link::Link;
 use self::room::RoomWatch;
 use crate::exchange::{Attached, Observed};
 use crate::handle::{Answer, DriverParts, Life, NoteSink, SessionTag};
+use crate::upstream::Challenge;
 
 /// Inputs that share one commit, if all of them are there already.
 const INPUTS_PER_COMMIT: usize = 32;
@@ -70,21 +74,13 @@ pub(crate) enum Mail {
 pub(crate) struct Waiting {
     pub(crate) reply: oneshot::Sender<Answer>,
     pub(crate) observed: Option<Observed>,
+    pub(crate) challenge: Option<Challenge>,
 }
 
 /// One input with who is told when it is done.
 struct Work {
     input: Input,
     done: Option<oneshot::Sender<()>>,
-}
-
-/// What inputs caused, before it is committed.
-#[derive(Default)]
-struct Draft {
-    output: Output,
-    /// POSTs and GETs among the inputs.
-    asks: Vec<ConnectionId>,
-    done: Vec<oneshot::Sender<()>>,
 }
 
 /// Why a driver stops.
@@ -129,7 +125,8 @@ pub(crate) fn spawn(
 ) {
     let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
     let limits = &session.start().settings.limits;
-    let link = Link::new(upstream, opened, initialize, tag.clone(), limits);
+    let sending = parts.sending.share();
+    let link = Link::new(upstream, opened, initialize, tag.clone(), sending, limits);
     let key = session.start().session;
     let life = Arc::new(life);
     let driver = Driver {
@@ -321,8 +318,8 @@ impl Driver {
         draft
     }
 
-    /// Commits a draft, then carries it out. If a row of it has another owner, the state machine says
-    /// what comes instead: as often as it has rows, and as the POSTs of a claim have requests.
+    /// Commits a draft, then carries it out. If a row of it has another owner, the state machine
+    /// says what comes instead: as often as it has rows, and the POSTs of a claim have requests.
     async fn settle(&mut self, draft: Draft) -> Result<(), Stop> {
         let Draft { mut output, asks, done } = draft;
         let requests_max = self.session.start().settings.limits.batch_requests_max;
@@ -391,38 +388,5 @@ impl Stop {
 impl From<Input> for Work {
     fn from(input: Input) -> Self {
         Self { input, done: None }
-    }
-}
-
-impl Draft {
-    /// Adds what a later input caused. A row that changed again replaces its older state.
-    fn merge(&mut self, later: Self) {
-        let later_batch = later.output.batch;
-        let Batch { events, dedup, calls, streams, evictions, session, durable, .. } = later_batch;
-        let Batch { forgotten_calls, forgotten_streams, .. } = later_batch;
-        let batch = &mut self.output.batch;
-        let stays = |id| calls.iter().all(|newer| newer.id != id) && !forgotten_calls.contains(&id);
-        batch.calls.retain(|call| stays(call.id));
-        let stays =
-            |id| streams.iter().all(|newer| newer.id != id) && !forgotten_streams.contains(&id);
-        batch.streams.retain(|stream| stays(stream.id));
-        batch.events.extend(events);
-        batch.dedup.extend(dedup);
-        batch.calls.extend(calls);
-        batch.streams.extend(streams);
-        batch.forgotten_calls.extend(forgotten_calls);
-        batch.forgotten_streams.extend(forgotten_streams);
-        batch.evictions.extend(evictions);
-        if session.is_some() {
-            batch.session = session;
-        }
-        batch.durable |= durable;
-        self.output.effects.extend(later.output.effects);
-        self.asks.extend(later.asks);
-        self.done.extend(later.done);
-    }
-
-    fn bytes(&self) -> usize {
-        self.output.batch.events.iter().map(|event| event.payload.len()).sum()
     }
 }

@@ -13,14 +13,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::GatewayConfig;
 use crate::handle::{Clock, ConnectionIds, NoteSink};
-use crate::headers::{self, Allowed};
+use crate::headers::{self, Allowed, Operator};
 use crate::metrics::{CountedStore, Metrics};
 use crate::passthrough::Passing;
 use crate::principal::Principal;
 use crate::registry::{Entry, Registry};
 pub use crate::respond::AnswerBody;
 use crate::respond::Manner;
-use crate::room::ByteRoom;
+use crate::room::{ByteRoom, MessageRoom};
 use crate::subjects::Subjects;
 use crate::telemetry::Telemetry;
 use crate::throttle::Throttle;
@@ -73,8 +73,23 @@ struct Shared {
     config: GatewayConfig,
     allowed: Allowed,
     passing: Passing,
-    /// Its place is the application's affair: every path is the endpoint.
-    is_mounted: bool,
+    notes: Arc<Telemetry>,
+    sending: MessageRoom,
+    operator: Operator,
+}
+
+impl Shared {
+    fn new(
+        config: GatewayConfig,
+        passing: Passing,
+        metrics: &Arc<Metrics>,
+        operator: Operator,
+    ) -> Self {
+        let allowed = Allowed::new(&config.allowed_hosts, &config.allowed_origins, operator);
+        let notes = Arc::new(Telemetry::new(config.upstream.name(), Arc::clone(metrics)));
+        let sending = MessageRoom::new(&config.settings.limits);
+        Self { config, allowed, passing, notes, sending, operator }
+    }
 }
 
 /// What gateways side by side have in common: caps and quotas hold for all together, and one life
@@ -87,7 +102,6 @@ struct Common {
     refusal_log: Mutex<Throttle>,
     store: Arc<CountedStore>,
     metrics: Arc<Metrics>,
-    notes: Arc<Telemetry>,
     connections: ConnectionIds,
     clock: Clock,
     /// Another one for each life of the ledger: what a client remembers of an older life is void.
@@ -120,7 +134,7 @@ impl Gateway {
             Some(epoch) => epoch,
             None => new_ledger_epoch().map_err(GatewayError::NoRandomness)?,
         };
-        Ok(Self::assemble(config, epoch, false))
+        Ok(Self::assemble(config, epoch, Operator::Command))
     }
 
     /// A gateway in front of another server, at another path of the same listener. Everything else
@@ -141,22 +155,18 @@ impl Gateway {
     ) -> Result<Self, GatewayError> {
         check_path(&path)?;
         let config = GatewayConfig { path, settings, upstream, ..self.shared.config.clone() };
-        let shared = Shared {
-            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
-            passing: self.shared.passing.beside(),
-            is_mounted: false,
-            config,
-        };
+        let passing = self.shared.passing.beside();
+        let shared = Shared::new(config, passing, &self.common.metrics, Operator::Command);
         Ok(Self { shared: Arc::new(shared), common: Arc::clone(&self.common) })
     }
 
     /// A gateway that an application has mounted somewhere: whatever path it is asked for, it is
     /// the endpoint.
     pub(crate) fn mounted(config: GatewayConfig, ledger_epoch: u64) -> Self {
-        Self::assemble(config, ledger_epoch, true)
+        Self::assemble(config, ledger_epoch, Operator::Application)
     }
 
-    fn assemble(config: GatewayConfig, ledger_epoch: u64, is_mounted: bool) -> Self {
+    fn assemble(config: GatewayConfig, ledger_epoch: u64, operator: Operator) -> Self {
         let metrics = Arc::new(Metrics::new());
         let (stage, _) = watch::channel(Stage::Serving);
         let common = Common {
@@ -165,20 +175,15 @@ impl Gateway {
             subjects: RwLock::new(Arc::new(config.subjects.clone())),
             refusal_log: Mutex::new(Throttle::new(Instant::now())),
             store: Arc::new(CountedStore::new(config.store.clone(), Arc::clone(&metrics))),
-            notes: Arc::new(Telemetry::new(Arc::clone(&metrics))),
-            metrics,
+            metrics: metrics.clone(),
             connections: ConnectionIds::default(),
             clock: Clock::start(),
             ledger_epoch,
             reviving: tokio::sync::Mutex::default(),
             stage,
         };
-        let shared = Shared {
-            allowed: Allowed::new(&config.allowed_hosts, &config.allowed_origins),
-            passing: Passing::new(&config.settings.limits),
-            is_mounted,
-            config,
-        };
+        let passing = Passing::new(&config.settings.limits);
+        let shared = Shared::new(config, passing, &metrics, operator);
         Self { shared: Arc::new(shared), common: Arc::new(common) }
     }
 
@@ -223,8 +228,8 @@ impl Gateway {
 
     /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
     /// calls have `drain_ms` to finish and their answers to arrive, and can be resumed meanwhile.
-    /// Then every stream ends with `retry:`, and every server; sessions too, unless the store outlives
-    /// the process.
+    /// Then every stream ends with `retry:`, and every server; sessions too, unless the store
+    /// outlives the process.
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.common.stage.send_replace(Stage::Draining);
@@ -282,7 +287,8 @@ impl Gateway {
     }
 
     pub(crate) fn is_mounted(&self) -> bool {
-        self.shared.is_mounted
+        // Its place is the application's affair: every path is the endpoint.
+        self.shared.operator == Operator::Application
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -343,7 +349,11 @@ impl Gateway {
     }
 
     pub(crate) fn notes(&self) -> Arc<dyn NoteSink> {
-        self.common.notes.clone()
+        self.shared.notes.clone()
+    }
+
+    pub(crate) fn sending(&self) -> MessageRoom {
+        self.shared.sending.clone()
     }
 
     pub(crate) fn connections(&self) -> ConnectionIds {

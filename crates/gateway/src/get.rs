@@ -79,9 +79,10 @@ impl Gateway {
                 Err(GetError::UnknownSession)
             }
             Answer::Overloaded => Err(GetError::Overloaded),
-            Answer::NotResumable | Answer::Json(_) | Answer::Refused { .. } => {
-                Ok(respond::not_resumable())
-            }
+            Answer::NotResumable
+            | Answer::Json(_)
+            | Answer::Challenged { .. }
+            | Answer::Refused { .. } => Ok(respond::not_resumable()),
         }
     }
 

@@ -21,8 +21,9 @@ pub use crate::body::StreamBody;
 pub use crate::driver::Clock;
 use crate::driver::{self, Mail, Waiting};
 use crate::exchange::Observed;
+pub use crate::room::MessageRoom;
 use crate::tap::Wire;
-use crate::upstream::{Opened, Upstream};
+use crate::upstream::{Challenge, Opened, Upstream};
 
 /// Inputs that wait for a session's driver. A POST or GET beyond is answered `Overloaded`.
 const INBOX_MAX: usize = 256;
@@ -86,6 +87,8 @@ pub struct DriverParts {
     pub opened: Option<Opened>,
     /// The `initialize` message to open it with again.
     pub initialize: Bytes,
+    /// Room for messages to that server; the same for all sessions of it.
+    pub sending: MessageRoom,
     /// Where decisions are logged and counted.
     pub notes: Arc<dyn NoteSink>,
     /// Numbers of exchanges; the same for all sessions of a process.
@@ -118,6 +121,13 @@ pub enum Answer {
     },
     /// 200 with one JSON body.
     Json(Bytes),
+    /// 401 or 403: the server did not run the call, and asks its client for a credential.
+    Challenged {
+        /// What it asks.
+        challenge: Challenge,
+        /// A JSON-RPC error that says so.
+        body: Bytes,
+    },
     /// The POST is refused.
     Refused {
         /// One for each request.
@@ -319,7 +329,7 @@ impl SessionHandle {
         if let Some(wire) = wire {
             wire.told(EVIDENCE_MAX).await;
         }
-        let waiting = Waiting { reply, observed };
+        let waiting = Waiting { reply, observed, challenge: None };
         match self.inbox.try_send(Mail::Ask(input, connection, waiting)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Answer::Overloaded,

@@ -10,7 +10,8 @@ use rejoin_core::id::EventId;
 use rejoin_core::input::GetCursor;
 use rejoin_core::revision::Revision;
 
-pub(crate) use allow::Allowed;
+pub use allow::{AllowError, check_host, check_origin};
+pub(crate) use allow::{Allowed, Operator};
 pub(crate) use forwardable::{forwarded, is_reserved};
 
 /// The session a request belongs to (spec SES-1).
@@ -38,11 +39,21 @@ pub(crate) enum HeaderError {
     #[error("the request needs exactly one valid Host header")]
     BadHost,
     /// A `Host` that is not allowed: DNS rebinding (spec section 4).
-    #[error("this Host is not allowed: use a loopback name, or start rejoin with --allow-host")]
-    ForeignHost,
+    #[error("{named} is not an allowed Host: if it is a name of this server, {remedy}")]
+    ForeignHost {
+        /// What the request named, if it can be shown.
+        named: String,
+        /// How it is let in.
+        remedy: String,
+    },
     /// An `Origin` that is not allowed (spec SEC-1, SEC-2).
-    #[error("this Origin is not allowed: start rejoin with --allow-origin to let it in")]
-    ForeignOrigin,
+    #[error("{named} is not an allowed Origin: if its pages may use this server, {remedy}")]
+    ForeignOrigin {
+        /// What the request named, if it can be shown.
+        named: String,
+        /// How it is let in.
+        remedy: String,
+    },
     /// The body of a POST is not declared as JSON.
     #[error("Content-Type must be application/json")]
     NotJson,

@@ -83,6 +83,21 @@ pub(crate) enum InitializeError {
         /// The upstream's name.
         upstream: String,
     },
+    /// The server agreed on a revision that has no sessions: nothing could be guarded.
+    #[error(
+        "`{upstream}` agreed on revision {agreed} in its answer to initialize, which was asked for \
+         {asked}, and that revision has no sessions: send requests of {agreed} without initialize, \
+         or let the server agree on {} at most",
+        Revision::NEWEST_GUARDED
+    )]
+    StatelessAgreement {
+        /// The upstream's name.
+        upstream: String,
+        /// What it was asked for.
+        asked: Revision,
+        /// What it agreed on.
+        agreed: Revision,
+    },
     /// The system has no random bytes.
     #[error("the system gives no random bytes for a session id")]
     NoRandomness,
@@ -112,7 +127,8 @@ impl Gateway {
                 // For the operator alone: what the store holds is no client's business.
                 let cause = error.source().map(ToString::to_string);
                 let cause = cause.filter(|cause| !text.contains(cause));
-                tracing::warn!(error = text, cause, unlogged, "no session was opened");
+                let server = self.upstream().name();
+                tracing::warn!(server, error = text, cause, unlogged, "no session was opened");
             }
         }
         opening
@@ -132,7 +148,7 @@ impl Gateway {
         let place =
             self.registry().reserve().ok_or(InitializeError::TooManySessions { sessions_max })?;
         self.check_quotas(&principal).await?;
-        let initialize = message.edit().id(MINTED_ID).finish();
+        let (asked, initialize) = to_guarded(message);
         let with = upstream::Opening { initialize: initialize.clone(), headers: headers.clone() };
         let opened = self.upstream().open(with).await?;
         let parsed = parse(opened.answer.clone(), limits.json_depth_max);
@@ -146,15 +162,18 @@ impl Gateway {
             }
             Kind::Request | Kind::Notification => return Err(self.bad_answer()),
         }
+        let agreed = agreed_on(&answer);
+        if agreed.is_stateless() {
+            let upstream = self.upstream().name().to_owned();
+            return Err(InitializeError::StatelessAgreement { upstream, asked, agreed });
+        }
         let capability = self.capability().to_string();
         let body = answer
             .edit()
             .id(client_id)
             .experimental_capability(CONTINUITY_CAPABILITY, capability.as_bytes())
             .finish();
-        let asked = message.param_str("protocolVersion");
-        let asked = Revision::new(asked.as_deref().unwrap_or(Revision::FIRST));
-        let opening = Opening { principal, place, opened, initialize, headers, asked, answer };
+        let opening = Opening { principal, place, opened, initialize, headers, asked, agreed };
         let id = self.start_session(opening).await?;
         Ok(respond::initialized(body, Some(&id)))
     }
@@ -179,12 +198,7 @@ impl Gateway {
     }
 
     async fn start_session(&self, opening: Opening) -> Result<SessionId, InitializeError> {
-        let Opening { principal, place, opened, initialize, headers, asked, answer } = opening;
-        let agreed = answer
-            .result()
-            .and_then(|result| serde_json::from_slice::<Agreement>(result).ok())
-            .and_then(|agreement| agreement.protocol_version);
-        let agreed = Revision::new(agreed.unwrap_or_else(|| Revision::FIRST.to_owned()));
+        let Opening { principal, place, opened, initialize, headers, asked, agreed } = opening;
         let id = mint_session_id()?;
         let key = digest(id.expose().as_bytes());
         let created = self.store().create(key, principal.key()).await?;
@@ -207,6 +221,7 @@ impl Gateway {
             upstream: self.upstream().clone(),
             opened: Some(opened),
             initialize,
+            sending: self.sending(),
             notes: self.notes(),
             connections: self.connections(),
             clock: self.clock(),
@@ -216,6 +231,7 @@ impl Gateway {
         // A new driver has room. The server knows them already; they are kept for a reopening.
         let _kept = handle.present(headers);
         tracing::info!(
+            server = self.upstream().name(),
             session = %handle.tag(),
             revision = %agreed,
             anonymous = principal.is_anonymous(),
@@ -277,7 +293,8 @@ impl Gateway {
             if timeout(longest, used).await.is_ok() {
                 return;
             }
-            tracing::info!(session = %handle.tag(), "a session ends: its client did not come back");
+            let (server, session) = (gateway.upstream().name(), handle.tag());
+            tracing::info!(server, %session, "a session ends: its client did not come back");
             gateway.registry().remove(&key);
             // Over already is as good.
             let _ended = handle.delete().await;
@@ -312,7 +329,31 @@ struct Opening {
     initialize: Bytes,
     headers: HeaderMap,
     asked: Revision,
-    answer: Message,
+    agreed: Revision,
+}
+
+/// The revision that a server is asked for, and the `initialize` that asks for it: the client's
+/// own, but for one without sessions. That one has no `initialize`, so a client that sends it takes
+/// what a server of sessions offers instead, the newest (spec: Lifecycle, "Version Negotiation").
+fn to_guarded(message: &Message) -> (Revision, Bytes) {
+    let asked = message.param_str("protocolVersion");
+    let asked = Revision::new(asked.as_deref().unwrap_or(Revision::FIRST));
+    let edit = message.edit().id(MINTED_ID);
+    if !asked.is_stateless() {
+        return (asked, edit.finish());
+    }
+    let newest = json!(Revision::NEWEST_GUARDED).to_string();
+    let initialize = edit.protocol_version(newest.as_bytes()).finish();
+    (Revision::new(Revision::NEWEST_GUARDED), initialize)
+}
+
+/// What an answer to `initialize` agrees on.
+fn agreed_on(answer: &Message) -> Revision {
+    let agreed = answer
+        .result()
+        .and_then(|result| serde_json::from_slice::<Agreement>(result).ok())
+        .and_then(|agreement| agreement.protocol_version);
+    Revision::new(agreed.unwrap_or_else(|| Revision::FIRST.to_owned()))
 }
 
 /// Visible ASCII (spec SES-3), from `SESSION_ID_BYTES` random bytes.

@@ -2,7 +2,6 @@
 //!
 //! ```no_run
 //! # use rejoin_gateway::RejoinLayer;
-//! # use tower_layer::Layer as _;
 //! # async fn example<S, B>(service: S) -> Result<(), Box<dyn std::error::Error>>
 //! # where
 //! #     S: tower_service::Service<
@@ -31,8 +30,8 @@ use std::sync::{Arc, Once, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderName};
-use http::{HeaderValue, Request, Response, Version};
+use http::header::HeaderName;
+use http::{Request, Response};
 use http_body::Body;
 use rejoin_core::limits::LimitsError;
 use rejoin_core::settings::Settings;
@@ -43,6 +42,7 @@ use tower_service::Service;
 
 use crate::config::{GatewayConfig, RejectStatus};
 use crate::gateway::{self, AnswerBody, Gateway};
+use crate::headers::{AllowError, check_host, check_origin};
 use crate::passthrough::BoxError;
 use crate::subjects::Subjects;
 use crate::tap::Wire;
@@ -115,9 +115,30 @@ pub enum LayerError {
     /// The path of the service, or a header that it is to see.
     #[error(transparent)]
     Service(#[from] ServiceUpstreamError),
+    /// A value that can be no `Host`, or no `Origin`: it would let nobody in.
+    #[error("LayerConfig::{field} holds {value:?}: {error}")]
+    Allowed {
+        /// `allowed_hosts` or `allowed_origins`.
+        field: &'static str,
+        /// The value.
+        value: String,
+        /// What is wrong with it.
+        error: AllowError,
+    },
     /// The system has no random bytes.
     #[error("the system gives no random bytes: {0}")]
     NoRandomness(getrandom::Error),
+}
+
+fn check_allowed(
+    field: &'static str,
+    values: &[String],
+    check: fn(&str) -> Result<String, AllowError>,
+) -> Result<(), LayerError> {
+    values.iter().try_for_each(|value| match check(value) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(LayerError::Allowed { field, value: value.clone(), error }),
+    })
 }
 
 /// Puts a gateway around a service that speaks MCP over HTTP.
@@ -161,6 +182,8 @@ impl RejoinLayer {
     pub fn with(config: LayerConfig) -> Result<Self, LayerError> {
         let limits = &config.settings.limits;
         limits.check()?;
+        check_allowed("allowed_hosts", &config.allowed_hosts, check_host)?;
+        check_allowed("allowed_origins", &config.allowed_origins, check_origin)?;
         if config.store.is_some() && config.name == LayerConfig::default().name {
             return Err(LayerError::Unnamed);
         }
@@ -171,6 +194,27 @@ impl RejoinLayer {
         let endpoint = Endpoint::new(&config.path, config.forward_headers.clone())?;
         let ledger_epoch = gateway::new_ledger_epoch().map_err(LayerError::NoRandomness)?;
         Ok(Self { config, store, endpoint, ledger_epoch, services: AtomicU64::new(0) })
+    }
+
+    /// Puts a gateway around `service`: the MCP service or a router of its own, never a whole
+    /// application, of which every path would be the endpoint.
+    pub fn layer<S, B>(&self, service: S) -> RejoinService
+    where
+        S: Service<Request<ServiceBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let settings = Arc::new(self.config.settings.clone());
+        let limits = Arc::new(settings.limits.clone());
+        let upstream = ServiceUpstream::at(self.endpoint.clone(), service, self.name(), limits);
+        let mut config = GatewayConfig::new(settings, Arc::new(upstream), Arc::clone(&self.store));
+        config.allowed_hosts.clone_from(&self.config.allowed_hosts);
+        config.allowed_origins.clone_from(&self.config.allowed_origins);
+        config.reject_status = self.config.reject_status;
+        config.subjects = self.config.subjects.clone();
+        RejoinService::new(Gateway::mounted(config, self.ledger_epoch))
     }
 
     /// The next service's name.
@@ -194,15 +238,7 @@ where
     type Service = RejoinService;
 
     fn layer(&self, service: S) -> RejoinService {
-        let settings = Arc::new(self.config.settings.clone());
-        let limits = Arc::new(settings.limits.clone());
-        let upstream = ServiceUpstream::at(self.endpoint.clone(), service, self.name(), limits);
-        let mut config = GatewayConfig::new(settings, Arc::new(upstream), Arc::clone(&self.store));
-        config.allowed_hosts.clone_from(&self.config.allowed_hosts);
-        config.allowed_origins.clone_from(&self.config.allowed_origins);
-        config.reject_status = self.config.reject_status;
-        config.subjects = self.config.subjects.clone();
-        RejoinService::new(Gateway::mounted(config, self.ledger_epoch))
+        Self::layer(self, service)
     }
 }
 
@@ -264,7 +300,7 @@ impl RejoinService {
 }
 
 impl Mounted {
-    async fn answer<B: Body<Data = Bytes>>(&self, mut request: Request<B>) -> Response<AnswerBody> {
+    async fn answer<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<AnswerBody> {
         self.upkeep.get_or_init(|| {
             let gateway = self.gateway.clone();
             tokio::spawn(async move { gateway.maintain().await }).abort_handle()
@@ -276,24 +312,12 @@ impl Mounted {
                     presume_ms,
                     "no sockets are seen: an answer counts as delivered {presume_ms} ms after its \
                      stream ended, and a call whose answer was lost may run again when it is \
-                     repeated without a token; serve the application with rejoin_gateway::serve to \
-                     see them"
+                     repeated without a token; serve the application over HTTP/1.1 with \
+                     rejoin_gateway::serve to see them"
                 );
             });
         }
-        name_host(&mut request);
         self.gateway.handle(request).await
-    }
-}
-
-/// HTTP/2 names the host in the request target (RFC 9113 section 8.3.1).
-fn name_host<B>(request: &mut Request<B>) {
-    if request.version() == Version::HTTP_2
-        && !request.headers().contains_key(HOST)
-        && let Some(authority) = request.uri().authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
-        request.headers_mut().insert(HOST, host);
     }
 }
 

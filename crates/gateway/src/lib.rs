@@ -12,10 +12,12 @@ pub mod gateway;
 mod get;
 pub mod handle;
 mod headers;
+mod http2;
 mod initialize;
 mod layer;
 pub mod listen;
 mod metrics;
+pub mod operator;
 pub mod passthrough;
 mod post;
 mod principal;
@@ -31,5 +33,15 @@ mod throttle;
 pub mod upstream;
 
 pub use app::{serve, serve_with};
+pub use config::RejectStatus;
+pub use headers::{AllowError, check_host, check_origin};
 pub use layer::{LayerConfig, LayerError, RejoinLayer, RejoinService};
+pub use rejoin_core::limits::Limits;
+pub use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 pub use revive::Recovered;
+pub use subjects::Subjects;
+
+/// The snippets of the page, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod embedding {}

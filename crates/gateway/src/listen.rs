@@ -1,21 +1,21 @@
-//! The HTTP/1.1 listener: accepts, sets up each socket, serves it, and ends it (design section 6).
+//! The listener: accepts, sets up each socket, serves HTTP/1.1 on it, or HTTP/2 where that is
+//! switched on, and ends it (design section 6).
 
-use std::convert::Infallible;
-use std::error::Error;
+mod http1;
+mod http2;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rejoin_core::limits::Limits;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,12 +23,27 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::tap::{Tap, Wire};
+use crate::passthrough::BoxError;
+use crate::tap::{Protocol, Tap};
 
 /// Pause after the system refused to accept, for instance because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The smallest buffer that hyper takes; it panics on less.
-const BUFFER_BYTES_MIN: usize = 8 * 1024;
+/// How a listener serves.
+#[derive(Clone, Debug, Default)]
+pub struct ListenConfig {
+    /// What connections and requests may take.
+    pub limits: Limits,
+    /// HTTP/2 too, for clients that begin with it (prior knowledge, clear text). On its connections
+    /// nothing is seen of delivery.
+    pub http2: bool,
+}
+
+impl From<&Limits> for ListenConfig {
+    /// HTTP/1.1 alone.
+    fn from(limits: &Limits) -> Self {
+        Self { limits: limits.clone(), http2: false }
+    }
+}
 
 /// Why no listener could be made.
 #[derive(Debug, thiserror::Error)]
@@ -53,16 +68,18 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Bind
 
 /// Serves connections of `listener` until `shutdown` is ready, then ends them.
 ///
-/// `service` answers each request; the request's extensions carry the [`Wire`] of its connection,
-/// on which the request was already counted as started. It is called in the connection's task:
-/// its future is dropped the moment the client goes, and so is the response body.
+/// `service` answers each request; its extensions carry the [`Wire`](crate::tap::Wire) of the
+/// connection (of HTTP/2 a [`SharedWire`](crate::tap::SharedWire)), on which it was already counted
+/// as started. Its future is dropped the moment the client goes, or resets that stream, and so is
+/// the response body.
 ///
-/// At `shutdown` nothing more is accepted and idle connections end. Running responses go on: the
-/// caller ends them. Connections still open after `drain` are cut; their number is returned.
+/// At `shutdown` nothing more is accepted and idle connections end, those of HTTP/2 are told to
+/// (GOAWAY). Running responses go on: the caller ends them. Connections still open after `drain`
+/// are cut; their number is returned.
 /// A connection that fails or panics ends alone. Dropping the future cuts every connection.
 pub async fn serve<S, F, B>(
     listener: TcpListener,
-    limits: &Limits,
+    config: impl Into<ListenConfig>,
     service: S,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
@@ -71,15 +88,17 @@ where
     S: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<BoxError>,
 {
     let service = Arc::new(service);
     let (stop, _) = watch::channel(false);
-    let settings = Settings::new(limits);
+    let config = config.into();
+    let connections_max = config.limits.connections_max;
+    let settings = Settings::new(&config);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
-        let has_room = connections.len() < limits.connections_max;
+        let has_room = connections.len() < connections_max;
         tokio::select! {
             biased;
             () = &mut shutdown => break,
@@ -139,34 +158,34 @@ fn log_end(ended: Result<(), JoinError>) {
 /// What every connection needs.
 #[derive(Clone)]
 struct Settings {
-    http: http1::Builder,
+    http1: http1::Settings,
+    /// `None`: switched off.
+    http2: Option<http2::Settings>,
+    /// Time until a connection says something.
+    silence: Duration,
     user_timeout: Duration,
     keepalive: TcpKeepalive,
     linger: Duration,
+    /// True once a socket could not be set up: the next ones will fail in the same way.
+    has_failed: Arc<AtomicBool>,
 }
 
 impl Settings {
-    fn new(limits: &Limits) -> Self {
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_millis(limits.request_head_max_ms))
-            .keep_alive(true)
-            // A client that ends its side is gone: its response body is dropped at once.
-            .half_close(false)
-            .max_headers(limits.request_headers_max)
-            .max_header_size(limits.request_head_bytes_max)
-            // Of an answer it buffers as much, and at most one frame beyond that.
-            .max_buf_size(limits.connection_buffer_bytes_max.max(BUFFER_BYTES_MIN));
+    fn new(config: &ListenConfig) -> Self {
+        let ListenConfig { limits, http2 } = config;
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_millis(limits.tcp_keepalive_time_ms))
             .with_interval(Duration::from_millis(limits.tcp_keepalive_interval_ms))
             .with_retries(limits.tcp_keepalive_probes);
         Self {
-            http,
+            http1: http1::Settings::new(limits),
+            http2: http2.then(|| http2::Settings::new(limits)),
+            silence: Duration::from_millis(limits.request_head_max_ms),
             user_timeout: Duration::from_millis(limits.tcp_user_timeout_ms),
             keepalive,
             // After this long a reset no longer counts.
             linger: Duration::from_millis(limits.reset_window_ms),
+            has_failed: Arc::default(),
         }
     }
 
@@ -189,16 +208,21 @@ impl Settings {
         S: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        B::Error: Into<BoxError>,
     {
         if let Err(error) = self.prepare(&stream) {
-            tracing::debug!(%error, "a connection ended before it was set up");
+            // A client that has left already fails so too, but what every socket refuses is news.
+            if self.has_failed.swap(true, Ordering::Relaxed) {
+                tracing::debug!(%error, "a connection ended before it was set up");
+            } else {
+                tracing::warn!(%error, "a connection ended before it was set up (told once)");
+            }
             return;
         }
         let tap = Tap::new(stream);
         let (wire, linger) = (tap.wire(), tap.linger());
         tokio::select! {
-            ended = self.exchanges(tap, &wire, &*service, &mut stop) => {
+            ended = self.exchanges(tap, &*service, &mut stop) => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended in the middle of an exchange");
                 }
@@ -217,31 +241,37 @@ impl Settings {
         }
     }
 
+    /// What the peer begins with; `None`: nothing yet, and the listener stops.
+    async fn protocol(
+        &self,
+        tap: &mut Tap,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Option<Protocol>, BoxError> {
+        tokio::select! {
+            protocol = timeout(self.silence, tap.protocol()) => Ok(Some(protocol??)),
+            () = stopped(stop) => Ok(None),
+        }
+    }
+
     async fn exchanges<S, F, B>(
         &self,
-        tap: Tap,
-        wire: &Wire,
+        mut tap: Tap,
         service: &S,
         stop: &mut watch::Receiver<bool>,
-    ) -> hyper::Result<()>
+    ) -> Result<(), BoxError>
     where
         S: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Response<B>>,
-        B: Body<Data = Bytes> + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
-        let answer = service_fn(|mut request: Request<Incoming>| {
-            wire.start_exchange();
-            request.extensions_mut().insert(wire.clone());
-            let response = service(request);
-            async move { Ok::<_, Infallible>(response.await) }
-        });
-        let mut connection = pin!(self.http.serve_connection(TokioIo::new(tap), answer));
-        tokio::select! {
-            ended = connection.as_mut() => return ended,
-            () = stopped(stop) => connection.as_mut().graceful_shutdown(),
+        let Some(protocol) = self.protocol(&mut tap, stop).await? else { return Ok(()) };
+        match (protocol, &self.http2) {
+            (Protocol::Http1, _) => self.http1.exchanges(tap, service, stop).await?,
+            (Protocol::Http2, Some(http2)) => http2.exchanges(tap, service, stop).await?,
+            (Protocol::Http2, None) => http2::refuse(tap).await?,
         }
-        connection.await
+        Ok(())
     }
 }
 
@@ -249,4 +279,54 @@ impl Settings {
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // The sender lives as long as this task; its absence would mean stop too.
     let _stop = stop.wait_for(|is_stopping| *is_stopping).await.is_ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Mutex, PoisonError};
+
+    use http_body_util::Full;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_setting_that_every_socket_refuses_is_told_once() {
+        let log = Log::default();
+        let writer = log.clone();
+        let logging = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _logging = tracing::subscriber::set_default(logging);
+        // What `Limits::check` would have refused.
+        let mut limits = Limits::default();
+        limits.tcp_keepalive_probes = 200;
+        let (listener, address) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let service = |_| async { Response::new(Full::new(Bytes::new())) };
+        let clients = async {
+            for _ in 0..3 {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                let read =
+                    timeout(Duration::from_secs(10), client.read(&mut [0; 1])).await.unwrap();
+                assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+            }
+        };
+        serve(listener, &limits, service, clients, Duration::from_secs(10)).await;
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(logged.matches("WARN").count(), 1, "{logged}");
+        assert!(logged.contains("ended before it was set up (told once)"), "{logged}");
+    }
 }

@@ -26,6 +26,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use rejoin_core::limits::Limits;
 
 use crate::gateway::Gateway;
+use crate::headers::MCP_SESSION_ID;
 use crate::post::{self, PostError};
 use crate::respond::{self, AnswerBody, Ids};
 
@@ -70,7 +71,8 @@ pub struct Outgoing {
     pub target: Target,
     /// The client's query, without the question mark.
     pub query: Option<String>,
-    /// The client's end-to-end headers, without `Host` and `Content-Length`.
+    /// The client's end-to-end headers, without `Host`, `Content-Length` and a session's id that is
+    /// Rejoin's own.
     pub headers: HeaderMap,
     /// The client's body.
     pub body: Bytes,
@@ -265,13 +267,14 @@ impl Gateway {
         }
         let principal = self.principal(&parts.headers);
         let seat = self.passing().seats.take(principal.key(), is_call)?;
-        let outgoing = Outgoing {
-            method: parts.method.clone(),
-            target,
-            query: parts.uri.query().map(str::to_owned),
-            headers: hop::request(&parts.headers),
-            body,
-        };
+        let mut headers = hop::request(&parts.headers);
+        let is_own = |id: &HeaderValue| id.to_str().is_ok_and(|id| self.registry().knows(id));
+        if headers.get_all(MCP_SESSION_ID).iter().any(is_own) {
+            // A secret between Rejoin and its client.
+            headers.remove(MCP_SESSION_ID);
+        }
+        let query = parts.uri.query().map(str::to_owned);
+        let outgoing = Outgoing { method: parts.method.clone(), target, query, headers, body };
         tokio::select! {
             response = way.exchange(outgoing) => Ok((response?, seat)),
             () = self.stopping() => {

@@ -5,11 +5,13 @@ mod read;
 mod token;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use http_body_util::Either;
 use rejoin_core::id::digest;
 use rejoin_core::input;
 use rejoin_core::message::{Incoming, Kind, Message, ParseError, parse};
@@ -210,18 +212,43 @@ impl Gateway {
             self.taken(&entry, delivered)?;
         }
         let Some(request) = post.request else { return Ok(respond::accepted()) };
-        match entry.handle.post(request).await {
-            Answer::Stream { body, replay_until } => {
-                Ok(respond::stream(body, replay_until, presented))
+        let answer = entry.handle.post(request).await;
+        if let Answer::Stream { .. } = &answer {
+            for cancel in post.own_cancels {
+                self.taken(&entry, entry.handle.notify(cancel).await)?;
+            }
+        }
+        self.answer_post(&entry, presented, answer, manner).await
+    }
+
+    /// What a session answers to a POST, as HTTP.
+    async fn answer_post(
+        &self,
+        entry: &Arc<Entry>,
+        presented: &str,
+        answer: Answer,
+        manner: Manner,
+    ) -> Result<Response<AnswerBody>, PostError> {
+        match answer {
+            Answer::Stream { mut body, replay_until } => {
+                // The server may answer with a challenge: that is told by the status, or by none.
+                let longest = Duration::from_millis(self.settings().limits.held_headers_ms);
+                Ok(match body.challenge(longest).await {
+                    Some(challenge) => respond::challenged(challenge, Either::Right(body)),
+                    None => respond::stream(body, replay_until, presented),
+                })
             }
             Answer::Json(body) => Ok(respond::answered(body)),
+            Answer::Challenged { challenge, body } => {
+                Ok(respond::challenged(challenge, Either::Left(body)))
+            }
             Answer::Refused { rejections, batch } => {
                 Ok(respond::refused(&rejections, batch, manner))
             }
             Answer::Overloaded => Err(PostError::Overloaded),
             // A POST is never answered that it cannot be resumed.
             Answer::SessionOver | Answer::NotResumable => {
-                self.forget(&entry);
+                self.forget(entry);
                 Err(PostError::UnknownSession)
             }
         }
@@ -270,8 +297,10 @@ impl Gateway {
         }
         let (requests, others): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.kind() == Kind::Request);
+        let (own_cancels, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|message| cancels_one_of(&requests, message));
         if requests.is_empty() {
-            return Ok(Prepared { others, request: None });
+            return Ok(Prepared { others, request: None, own_cancels });
         }
         if self.is_draining() {
             return Err(PostError::Draining);
@@ -289,7 +318,7 @@ impl Gateway {
         let wire = parts.extensions.get::<Wire>().cloned();
         let body = digest(body);
         let request = Some(PostRequest { wire, requests: prepared, batch, body });
-        Ok(Prepared { others, request })
+        Ok(Prepared { others, request, own_cancels })
     }
 
     fn check_batch(&self, entry: &Entry, messages: &[Message]) -> Result<(), PostError> {
@@ -331,6 +360,15 @@ struct Prepared {
     /// Notifications and responses: they go first, for they may be what unblocks a call.
     others: Vec<Message>,
     request: Option<PostRequest>,
+    /// Cancels of these requests, which mean nothing before they are claimed.
+    own_cancels: Vec<Message>,
+}
+
+/// True for a cancel of one of the requests of its own batch.
+fn cancels_one_of(requests: &[Message], message: &Message) -> bool {
+    let is_cancel = message.method() == Some("notifications/cancelled");
+    let Some(key) = message.cancels().filter(|_| is_cancel) else { return false };
+    requests.iter().any(|request| request.id_key().as_ref() == Some(&key))
 }
 
 /// Tokens of anonymous callers count in their session only.

@@ -121,6 +121,12 @@ impl Registry {
         Found::Running(found)
     }
 
+    /// True if this is the id of a session, whoever's it is.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        let key = digest(id.as_bytes());
+        self.shard(&key).contains_key(&key)
+    }
+
     /// Forgets a session: its id is unknown from now on.
     pub(crate) fn remove(&self, key: &SessionKey) {
         let removed = self.shard(key).remove(key);

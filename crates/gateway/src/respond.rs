@@ -7,6 +7,7 @@ mod status;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, RETRY_AFTER, USER_AGENT,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -23,7 +24,7 @@ use crate::headers::{
 use crate::initialize::InitializeError;
 use crate::passthrough::PassedBody;
 use crate::post::{BodyError, PostError};
-use crate::upstream::OpenError;
+use crate::upstream::{Challenge, OpenError};
 
 pub(crate) use body::Ids;
 use status::Failure;
@@ -138,6 +139,23 @@ pub(crate) fn stream(
         insert(headers, MCP_REPLAY_UNTIL, &until.to_string());
     }
     name_session(&mut response, session);
+    response
+}
+
+/// 401 or 403 of the server: only its client can do what it asks for (RFC 9728). The body is a
+/// JSON-RPC error for the call, which did not run.
+pub(crate) fn challenged(
+    challenge: Challenge,
+    body: Either<Bytes, StreamBody>,
+) -> Response<AnswerBody> {
+    let body = match body {
+        Either::Left(body) => Either::Left(Full::new(body)),
+        Either::Right(body) => Either::Right(Either::Left(body)),
+    };
+    let mut response = json(challenge.status, Bytes::new()).map(|_| body);
+    for field in challenge.fields {
+        response.headers_mut().append(WWW_AUTHENTICATE, field);
+    }
     response
 }
 

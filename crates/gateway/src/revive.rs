@@ -4,8 +4,9 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use rejoin_core::id::{CallId, digest};
+use rejoin_core::id::digest;
 use rejoin_core::session::{SessionStart, Stored};
+use rejoin_core::settings::Settings;
 use rejoin_store::{Fence, LoadError, Loaded, SessionKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -106,35 +107,16 @@ impl Gateway {
         if served.is_none() {
             let session = SessionTag::new(&key);
             let path = origin.map(|origin| origin.path);
-            tracing::warn!(%session, path, "a stored session is not served: nothing is at its path");
+            tracing::warn!(%session, path, "a stored session is not served: no endpoint has it");
         }
         served.is_some()
     }
 
     /// Has a session driven as the store has it; `None` if there is no place for it.
     fn revive(&self, key: SessionKey, loaded: Loaded) -> Option<Arc<Entry>> {
-        let row = loaded.row?;
-        let origin = serde_json::from_slice::<Origin>(&row.origin).ok()?;
+        let origin = serde_json::from_slice::<Origin>(&loaded.row.as_ref()?.origin).ok()?;
         let place = self.registry().reserve()?;
         let principal = Principal::stored(loaded.principal, origin.anonymous);
-        let start = SessionStart {
-            session: key,
-            ledger_epoch: self.ledger_epoch(),
-            call_base: CallId(0),
-            epoch: row.epoch,
-            asked: row.asked.clone(),
-            agreed: row.agreed.clone(),
-            origin: row.origin.clone(),
-            settings: self.settings().clone(),
-        };
-        let agreed = row.agreed.clone();
-        let stored = Stored {
-            row,
-            calls: loaded.calls,
-            streams: loaded.streams,
-            tails: loaded.tails,
-            last_seq: loaded.last_seq,
-        };
         let parts = DriverParts {
             store: self.store(),
             fence: loaded.fence,
@@ -143,10 +125,14 @@ impl Gateway {
             upstream: self.upstream().clone(),
             opened: None,
             initialize: origin.initialize,
+            sending: self.sending(),
             notes: self.notes(),
             connections: self.connections(),
             clock: self.clock(),
         };
+        let settings = self.settings().clone();
+        let (start, stored) = parts_of(key, loaded, self.ledger_epoch(), settings)?;
+        let agreed = start.agreed.clone();
         let handle = SessionHandle::restart(start, stored, parts);
         tracing::info!(session = %handle.tag(), revision = %agreed, "a session goes on");
         let (used, _) = watch::channel(true);
@@ -202,4 +188,26 @@ impl Gateway {
             }
         }
     }
+}
+
+/// What the state machine of a stored session starts from; `None`: it has no row of its own yet.
+pub(crate) fn parts_of(
+    session: SessionKey,
+    loaded: Loaded,
+    ledger_epoch: u64,
+    settings: Arc<Settings>,
+) -> Option<(SessionStart, Stored)> {
+    let Loaded { row, calls, streams, tails, last_seq, .. } = loaded;
+    let row = row?;
+    let start = SessionStart {
+        session,
+        ledger_epoch,
+        call_base: row.reserved.call,
+        epoch: row.epoch,
+        asked: row.asked.clone(),
+        agreed: row.agreed.clone(),
+        origin: row.origin.clone(),
+        settings,
+    };
+    Some((start, Stored { row, calls, streams, tails, last_seq }))
 }

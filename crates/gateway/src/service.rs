@@ -4,14 +4,15 @@ use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS,
 };
-use http::{HeaderMap, Method, Request, Response};
+use http::{Extensions, HeaderMap, Method, Request, Response};
 use http_body::Body;
 
 use crate::cors;
 use crate::gateway::Gateway;
+use crate::http2;
 use crate::passthrough::{self, Target};
 use crate::respond::{self, AnswerBody};
-use crate::tap::Wire;
+use crate::tap::{SharedWire, Wire};
 
 impl Gateway {
     /// Answers one request to the MCP address. Its extensions may carry the [`Wire`] of its
@@ -19,8 +20,12 @@ impl Gateway {
     ///
     /// If the returned future is dropped, its client is gone: a POST that was not admitted is
     /// withdrawn, a call that was admitted goes on.
-    pub async fn handle<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<AnswerBody> {
-        self.count_connection(request.extensions().get::<Wire>());
+    pub async fn handle<B: Body<Data = Bytes>>(
+        &self,
+        mut request: Request<B>,
+    ) -> Response<AnswerBody> {
+        self.count_connection(request.extensions());
+        http2::as_of_http1(&mut request);
         let Some(target) = self.target(request.uri().path()) else {
             return respond::no_such_path(self.path());
         };
@@ -61,7 +66,7 @@ impl Gateway {
             (Some(gateway), _) | (None, [gateway]) => gateway.handle(request).await,
             (None, _) => {
                 if let Some(gateway) = gateways.first() {
-                    gateway.count_connection(request.extensions().get::<Wire>());
+                    gateway.count_connection(request.extensions());
                 }
                 respond::no_such_path("/NAME/mcp, with the NAME of a configured server")
             }
@@ -124,8 +129,15 @@ impl Gateway {
     }
 
     /// Counts a TCP connection from its first request to its end.
-    fn count_connection(&self, wire: Option<&Wire>) {
-        let Some(wire) = wire.filter(|wire| wire.exchange() == 1) else { return };
+    fn count_connection(&self, extensions: &Extensions) {
+        let (wire, exchange) = match (extensions.get::<Wire>(), extensions.get::<SharedWire>()) {
+            (Some(wire), _) => (wire, wire.exchange()),
+            (None, Some(shared)) => (shared.connection(), shared.exchange()),
+            (None, None) => return,
+        };
+        if exchange != 1 {
+            return;
+        }
         let (wire, connections) = (wire.clone(), self.metrics().connections.clone());
         connections.inc();
         tokio::spawn(async move {

@@ -11,6 +11,7 @@
 //! been written, and the bytes written so far are exactly the bytes through the newest frame.
 
 mod hangup;
+mod preface;
 mod progress;
 mod socket;
 mod tcp_info;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::preface::Protocol;
 use self::progress::Shared;
 pub use self::socket::{Linger, Tap};
 
@@ -225,6 +227,33 @@ impl Wire {
                 let _either = timeout(pause, changed).await.is_ok();
             }
         }
+    }
+}
+
+/// The TCP connection under an HTTP/2 request, which others share.
+///
+/// It tells nothing of delivery: between a body and the socket stands the peer's window, and what
+/// was handed over before a flush may still wait for that (design section 6).
+#[derive(Clone)]
+pub struct SharedWire {
+    wire: Wire,
+    exchange: u64,
+}
+
+impl SharedWire {
+    /// For the next request. Called by the listener.
+    pub fn start_exchange(wire: &Wire) -> Self {
+        Self { wire: wire.clone(), exchange: wire.start_exchange() }
+    }
+
+    /// The request's number on its connection, from 1.
+    pub fn exchange(&self) -> u64 {
+        self.exchange
+    }
+
+    /// The connection, whose end can be seen.
+    pub(crate) fn connection(&self) -> &Wire {
+        &self.wire
     }
 }
 

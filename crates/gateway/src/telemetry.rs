@@ -1,5 +1,6 @@
 //! One line in the log, and one count, for what sessions decide (design section 8). Never payloads,
-//! ids or tokens of clients: a session is its tag, streams and calls are Rejoin's own numbers.
+//! ids or tokens of clients: a session is its server and its tag, streams and calls are Rejoin's
+//! own numbers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,46 +15,52 @@ use crate::handle::{NoteSink, SessionTag};
 use crate::metrics::{Decision, Eviction, Metrics};
 use crate::throttle::Throttle;
 
-/// Writes notes to the log and to the metrics.
+/// Writes notes of one server's sessions to the log and to the metrics.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
+    /// What the log calls the server.
+    server: String,
     metrics: Arc<Metrics>,
     /// For calls that are refused: a client can send many.
     refusal_log: Mutex<Throttle>,
 }
 
 impl Telemetry {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, refusal_log: Mutex::new(Throttle::new(Instant::now())) }
+    pub(crate) fn new(server: &str, metrics: Arc<Metrics>) -> Self {
+        let refusal_log = Mutex::new(Throttle::new(Instant::now()));
+        Self { server: server.to_owned(), metrics, refusal_log }
     }
 }
 
 impl NoteSink for Telemetry {
     fn note(&self, session: &SessionTag, note: &Note) {
+        let server = &self.server[..];
         match note {
-            Note::Decided { connection, row, verdict, reason, original, call } => {
-                let decided = Decided { row: *row, verdict, reason: *reason };
+            Note::Decided { connection, row, verdict, reason, original, call, tool } => {
+                let tool = tool.as_deref();
+                let decided = Decided { row: *row, verdict, reason: *reason, tool };
                 self.decided(session, *connection, decided, *original, *call);
             }
             Note::WaitEnded { connection, waited_ms } => {
                 let waited = Duration::from_millis(*waited_ms);
                 self.metrics.held_seconds.observe(waited.as_secs_f64());
-                tracing::info!(%session, %connection, waited_ms, "a wait ended");
+                tracing::info!(server, %session, %connection, waited_ms, "a wait ended");
             }
             Note::Executed(call) => {
                 self.metrics.executions.inc();
-                tracing::debug!(%session, %call, "a call goes to the server");
+                tracing::debug!(server, %session, %call, "a call goes to the server");
             }
             Note::RepeatPrevented(call) => {
                 self.metrics.repeats_prevented.inc();
-                tracing::info!(%session, %call, "a repeat does not run");
+                tracing::info!(server, %session, %call, "a repeat does not run");
             }
             Note::StreamMoved { stream, from, to } => {
                 let (from, to_name) = (from.name(), to.name());
                 if is_loss(*to) {
-                    tracing::info!(%session, %stream, from, to = to_name, "a stream moved");
+                    tracing::info!(server, %session, %stream, from, to = to_name, "a stream moved");
                 } else {
-                    tracing::debug!(%session, %stream, from, to = to_name, "a stream moved");
+                    let to = to_name;
+                    tracing::debug!(server, %session, %stream, from, to, "a stream moved");
                 }
             }
             Note::CallMoved { call, to } => self.call_moved(session, *call, to),
@@ -62,32 +69,34 @@ impl NoteSink for Telemetry {
                 self.metrics.evictions.get_or_create(&label).inc();
                 self.metrics.evicted_bytes.get_or_create(&label).inc_by(*bytes);
                 if *owed {
-                    tracing::warn!(%session, %stream, bytes, "owed events were evicted");
+                    tracing::warn!(server, %session, %stream, bytes, "owed events were evicted");
                 } else {
-                    tracing::debug!(%session, %stream, bytes, "events were evicted");
+                    tracing::debug!(server, %session, %stream, bytes, "events were evicted");
                 }
             }
             Note::NoRoom { limits } => self.no_room(session, limits),
             Note::Idle { idle_ms } => {
-                tracing::info!(%session, idle_ms, "a session ends: its client was idle");
+                tracing::info!(server, %session, idle_ms, "a session ends: its client was idle");
             }
-            Note::Ignored(what) => tracing::debug!(%session, what, "ignored"),
+            Note::Ignored(what) => tracing::debug!(server, %session, what, "ignored"),
             Note::UpstreamMoved(what) => {
                 if *what == "reopened" {
                     self.metrics.upstream_restarts.inc();
                 }
-                tracing::info!(%session, what, "{}", moved(what));
+                tracing::info!(server, %session, what, "{}", moved(what));
             }
-            other => tracing::debug!(%session, ?other, "noted"),
+            other => tracing::debug!(server, %session, ?other, "noted"),
         }
     }
 }
 
 /// What was decided, and why.
-struct Decided {
+struct Decided<'a> {
     row: u8,
     verdict: &'static str,
     reason: Option<Reason>,
+    /// Of a refused call.
+    tool: Option<&'a str>,
 }
 
 impl Telemetry {
@@ -95,11 +104,12 @@ impl Telemetry {
         &self,
         session: &SessionTag,
         connection: ConnectionId,
-        decided: Decided,
+        decided: Decided<'_>,
         original: Option<CallId>,
         call: Option<CallId>,
     ) {
-        let Decided { row, verdict, reason } = decided;
+        let server = &self.server[..];
+        let Decided { row, verdict, reason, tool } = decided;
         let reason = reason.map(Reason::name);
         // A request that waits is decided again: it counts once, when it waits no more.
         if !matches!(verdict, "hold" | "wait" | "probe" | "join") {
@@ -109,27 +119,32 @@ impl Telemetry {
         let (call, original) = (call.map(CallId::get), original.map(CallId::get));
         // A plain call is the rule; everything else is what an operator looks for.
         if matches!(verdict, "claim" | "pass") {
-            tracing::debug!(%session, %connection, call, row, verdict, "decided");
+            tracing::debug!(server, %session, %connection, call, row, verdict, "decided");
         } else {
-            tracing::info!(%session, %connection, call, original, row, verdict, reason, "decided");
+            tracing::info!(
+                server, %session, %connection, call, original, row, verdict, reason, tool, "decided"
+            );
         }
     }
 
     fn no_room(&self, session: &SessionTag, limits: &[&str]) {
+        let server = &self.server[..];
         let mut throttle = self.refusal_log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(unlogged) = throttle.admit(Instant::now()) {
             let limits: Vec<_> = limits.iter().map(|name| format!("`--limit {name}=`")).collect();
             let remedy = format!("raise {}", limits.join(" or "));
-            tracing::warn!(%session, remedy, unlogged, "a call was refused: there is no room");
+            let what = "a call was refused: there is no room";
+            tracing::warn!(server, %session, remedy, unlogged, "{what}");
         }
     }
 
     fn call_moved(&self, session: &SessionTag, call: CallId, to: &'static str) {
+        let server = &self.server[..];
         if to == "unknown" {
             self.metrics.unknown_outcomes.inc();
-            tracing::warn!(%session, %call, to, "nobody knows the outcome of a call");
+            tracing::warn!(server, %session, %call, to, "nobody knows the outcome of a call");
         } else {
-            tracing::debug!(%session, %call, to, "a call moved");
+            tracing::debug!(server, %session, %call, to, "a call moved");
         }
     }
 }
@@ -157,7 +172,7 @@ mod tests {
 
     fn noted(notes: &[Note]) -> Arc<Metrics> {
         let metrics = Arc::new(Metrics::new());
-        let telemetry = Telemetry::new(Arc::clone(&metrics));
+        let telemetry = Telemetry::new("tools", Arc::clone(&metrics));
         for note in notes {
             telemetry.note(&SessionTag::new(&[0; 32]), note);
         }
@@ -182,6 +197,7 @@ mod tests {
             reason: Some(Reason::RequestInFlight),
             original: Some(CallId(1)),
             call: None,
+            tool: Some("charge".into()),
         };
         let waiting = |verdict| Note::Decided {
             connection: ConnectionId(2),
@@ -190,6 +206,7 @@ mod tests {
             reason: None,
             original: Some(CallId(1)),
             call: None,
+            tool: None,
         };
         let evicted = Note::Evicted { stream: Default::default(), bytes: 7, owed: true };
         let metrics = noted(&[

@@ -1,4 +1,5 @@
 //! Bounds how often a server or a stranger can make the gateway log.
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -37,6 +38,23 @@ impl Throttle {
         }
         self.free -= 1;
         Some(std::mem::take(&mut self.refused))
+    }
+}
+
+/// One bucket for all who may log the same.
+#[derive(Debug)]
+pub(crate) struct SharedThrottle(Mutex<Throttle>);
+
+impl Default for SharedThrottle {
+    fn default() -> Self {
+        Self(Mutex::new(Throttle::new(Instant::now())))
+    }
+}
+
+impl SharedThrottle {
+    /// See [`Throttle::admit`].
+    pub(crate) fn admit(&self) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now())
     }
 }
 

@@ -12,6 +12,8 @@
 //!   [`Event::NotSent`], before any message of that call and before [`Event::Closed`]. A call that
 //!   was sent may get `NotSent` afterwards, when its server said that it did not run it
 //!   ([`NotSentReason::SessionGone`], [`NotSentReason::Refused`]).
+//! - [`Event::Begun`] comes at most once for a call, after `Sent` and before any message of its own
+//!   channel.
 //! - After the response to a call, its `NotSent` or its [`Event::Lost`] comes neither another of
 //!   these nor another response to it.
 //! - Messages keep their bytes, one JSON-RPC message an event, and the order in which the upstream
@@ -24,9 +26,8 @@
 //!   [`CloseReason::Ended`].
 //!
 //! A driver that wants to end a session while its command channel is full drops the sender.
-use std::io;
-
-use ::http::{HeaderMap, HeaderName, StatusCode};
+use ::http::header::WWW_AUTHENTICATE;
+use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
@@ -34,11 +35,13 @@ pub use rejoin_core::input::Channel;
 pub use rejoin_core::session::BackPressure;
 use tokio::sync::{mpsc, watch};
 
+pub use self::open_error::OpenError;
 use crate::passthrough::Passthrough;
 
 #[doc(hidden)]
 pub mod conformance;
 pub mod http;
+mod open_error;
 mod outlet;
 pub mod service;
 pub mod stdio;
@@ -144,6 +147,12 @@ pub enum Event {
         /// The call.
         call: CallId,
     },
+    /// The server has begun to answer a call that was sent, and not with a refusal. Told only where
+    /// its messages may be long in coming.
+    Begun {
+        /// The call.
+        call: CallId,
+    },
     /// The call was not run, provably: no byte of it left, or its server refused it before it ran.
     /// Its claim may be released.
     NotSent {
@@ -197,7 +206,27 @@ pub enum NotSentReason {
         /// A JSON-RPC error response for the call that says so, with the status and a challenge
         /// (`WWW-Authenticate`) in its data.
         answer: Bytes,
+        /// What only the client can do something about.
+        challenge: Option<Challenge>,
     },
+}
+
+/// 401 or 403, by which a server asks a client for a credential, or another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// Which of the two.
+    pub status: StatusCode,
+    /// Each `WWW-Authenticate`, whole.
+    pub fields: Vec<HeaderValue>,
+}
+
+impl Challenge {
+    /// The challenge in the head of a server's answer.
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let is_challenge = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let fields = headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect();
+        is_challenge.then_some(Self { status, fields })
+    }
 }
 
 /// Why nothing tells the outcome of a call.
@@ -214,7 +243,7 @@ pub enum LostReason {
     #[error("the connection was lost before an answer began")]
     ConnectionLost,
     /// It was cancelled, and then nothing came for longer than upstreams may take.
-    #[error("it was cancelled, and no answer began since")]
+    #[error("it was cancelled, and no answer came since")]
     Cancelled,
     /// It was answered with an HTTP status that does not tell.
     #[error("it was answered with HTTP status {status}")]
@@ -264,97 +293,4 @@ pub enum CloseReason {
         /// What happened.
         what: String,
     },
-}
-
-/// Why a session could not be opened. Each message says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The command could not be started.
-    #[error("cannot start `{command}`: {source}; {}", stdio::remedy(source))]
-    Spawn {
-        /// The configured command.
-        command: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The cap on child processes is reached; none was started.
-    #[error(
-        "all {children_max} child processes are in use: \
-         try again when a session has ended, or raise `--limit children_max=`"
-    )]
-    TooManyChildren {
-        /// The cap.
-        children_max: usize,
-    },
-    /// The server ended before it answered `initialize`.
-    #[error(
-        "`{upstream}` {status} before it answered initialize: \
-         see its standard error in the log, or run the command by hand"
-    )]
-    ExitedBeforeAnswer {
-        /// The upstream's name.
-        upstream: String,
-        /// How it ended.
-        status: CloseReason,
-    },
-    /// No answer to `initialize` in time. What was started is ended.
-    #[error(
-        "`{upstream}` did not answer initialize within {limit_ms} ms: \
-         see its standard error in the log, or raise `--limit initialize_max_ms=`"
-    )]
-    TimedOut {
-        /// The upstream's name.
-        upstream: String,
-        /// The limit.
-        limit_ms: u64,
-    },
-    /// What came instead of an answer to `initialize` cannot be used.
-    #[error("`{upstream}` {what}: check that it is an MCP server")]
-    BadAnswer {
-        /// The upstream's name.
-        upstream: String,
-        /// What it did.
-        what: &'static str,
-    },
-    /// The server cannot be reached.
-    #[error("`{upstream}` cannot be reached: {what}; check the URL, and that the server runs")]
-    Unreachable {
-        /// The upstream's name.
-        upstream: String,
-        /// What the system said.
-        what: String,
-    },
-    /// The server answered `initialize` with an HTTP status that is no success. 401 and 403 are
-    /// meant for the client, who gets them unchanged.
-    #[error("`{upstream}` refused initialize with HTTP status {status}: check URL and credentials")]
-    Refused {
-        /// The upstream's name.
-        upstream: String,
-        /// Its status.
-        status: StatusCode,
-        /// `WWW-Authenticate`, `Retry-After` and `Content-Type`, as far as they were there.
-        headers: Box<HeaderMap>,
-        /// The body, up to a limit.
-        body: Bytes,
-    },
-    /// The server redirects to where a session must not follow.
-    #[error("`{upstream}` {what}: set the upstream's URL to the final one, if you trust it")]
-    Redirected {
-        /// The upstream's name.
-        upstream: String,
-        /// Where it redirects to.
-        what: String,
-    },
-    /// The value for `Authorization` could not be had.
-    #[error("the credential for `{upstream}` cannot be read: {what}")]
-    Credential {
-        /// The upstream's name.
-        upstream: String,
-        /// What was wrong, without the value.
-        what: String,
-    },
-    /// The message given to `open` is not a request with an id.
-    #[error("the initialize message is not a JSON-RPC request with an id: send one")]
-    NotARequest,
 }

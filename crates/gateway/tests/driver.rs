@@ -7,7 +7,7 @@
 mod support;
 
 use rejoin_core::effect::Note;
-use rejoin_core::id::{Seq, StreamId, digest};
+use rejoin_core::id::{CallId, Seq, StreamId, digest};
 use rejoin_core::input::GetCursor;
 use rejoin_core::stream::StreamState;
 use rejoin_gateway::handle::{Answer, Delivered};
@@ -269,6 +269,33 @@ async fn a_call_beyond_the_queue_of_a_server_that_reads_nothing_is_refused_as_no
         streams.push(stream_of(soon(session.handle.post(request)).await));
     }
     assert!(streams[2].rest().await.contains("40909"));
+}
+
+#[tokio::test]
+async fn small_messages_to_a_server_that_reads_nothing_are_bounded_in_bytes() {
+    let mut world = World::new();
+    let limits = &mut world.settings.limits;
+    (limits.upstream_queue_bytes_max, limits.body_bytes_max) = (4_000, 1);
+    limits.connection_buffer_bytes_max = 100;
+    let mut session = world.session("a").await;
+    let mut streams = Vec::new();
+    for id in 1..=60 {
+        let request = post_of(tool_call(id, &format!("call {id}")), None);
+        streams.push(stream_of(soon(session.handle.post(request)).await));
+    }
+    assert!(streams[59].rest().await.contains("40909"));
+    let first = session.server.take_call().await;
+    for _ in 0..10 {
+        session.server.take_call().await;
+    }
+    let request = post_of(tool_call(61, "what was read has made room"), None);
+    streams.push(stream_of(soon(session.handle.post(request)).await));
+    let last = CallId(first.get() + 60);
+    let mut taken = 11;
+    while session.server.take_call().await != last {
+        taken += 1;
+    }
+    assert!(taken < 40, "{taken} were on their way");
 }
 
 #[tokio::test]

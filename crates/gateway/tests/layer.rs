@@ -5,6 +5,8 @@
 
 #[path = "../examples/rmcp/charges.rs"]
 mod charges;
+#[path = "layer/errors.rs"]
+mod errors;
 #[path = "layer/examples.rs"]
 mod examples;
 #[path = "layer/life.rs"]

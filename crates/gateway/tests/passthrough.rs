@@ -12,6 +12,8 @@ mod among;
 mod bounds;
 #[path = "passthrough/bytes.rs"]
 mod bytes;
+#[path = "passthrough/challenge.rs"]
+mod challenge;
 #[path = "passthrough/counts.rs"]
 mod counts;
 #[path = "passthrough/ends.rs"]

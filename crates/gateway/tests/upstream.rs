@@ -122,7 +122,9 @@ async fn a_command_that_may_not_run_is_found_out_before_it_is_started() {
     let upstream = |command: &str| StdioUpstream::new(command, ["x"], Arc::new(limits()));
     for (command, remedy) in [
         (path.to_str().unwrap(), "Permission denied (os error 13); make it executable"),
-        (directory.path().to_str().unwrap(), "make it executable"),
+        (directory.path().to_str().unwrap(), "it is a folder: name the program in it"),
+        ("~/no-such-server", "no shell expands the ~"),
+        ("no-such-server --port 1", "arguments are words of their own"),
         ("/nowhere/no-such-server", "No such file or directory (os error 2); check its name"),
         ("no-such-server", "on PATH"),
     ] {
@@ -132,6 +134,16 @@ async fn a_command_that_may_not_run_is_found_out_before_it_is_started() {
         assert_eq!(open_error(&opening).await.to_string(), found);
     }
     assert!(upstream("sh").find().is_ok());
+    for (directory, cause) in
+        [(directory.path().join("none"), "No such file or directory"), (path, "Not a directory")]
+    {
+        let upstream = upstream("sh").in_directory(directory.clone());
+        let found = upstream.find().unwrap_err().to_string();
+        let begin = format!("cannot start `sh` in `{}`: {cause}", directory.display());
+        assert!(found.starts_with(&begin) && found.contains("make that directory"), "{found}");
+        let opening: Arc<dyn Upstream> = Arc::new(upstream);
+        assert_eq!(open_error(&opening).await.to_string(), found);
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ mod gone;
 mod opening;
 #[path = "upstream_http/pause.rs"]
 mod pause;
+#[path = "upstream_http/raw.rs"]
+mod raw;
 #[path = "upstream_http/service.rs"]
 mod service;
 #[path = "upstream_http/streams.rs"]

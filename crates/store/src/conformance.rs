@@ -16,6 +16,9 @@ pub mod sessions;
 pub mod tokens;
 mod writer;
 
+#[cfg(all(test, feature = "sqlite"))]
+pub(crate) use writer::row;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ pub struct Loaded {
     pub calls: Vec<Call>,
     /// Its streams, oldest first.
     pub streams: Vec<Stream>,
-    /// How far the log of each stream goes that something was appended to.
+    /// How far the log of each stream goes that something was appended to, oldest first.
     pub tails: Vec<Tail>,
     /// The last event ever appended; evictions do not lower it.
     pub last_seq: Seq,

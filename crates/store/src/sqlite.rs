@@ -11,13 +11,13 @@
 //! process has. `open` says what a start looks at, `schema` what the tables mean, `life` what a
 //! power cut does.
 
-mod act;
 mod books;
 mod chains;
 mod commit;
 mod failure;
 mod life;
 mod open;
+mod operation;
 mod readers;
 mod reads;
 mod restart;
@@ -54,11 +54,11 @@ use crate::error::{
 use crate::page::Page;
 use crate::watch::StreamWatch;
 
-use act::Broken;
 use books::Books;
 use commit::Commit;
+use open::DataDirectory;
 pub use open::OpenError;
-use open::Place;
+use operation::Broken;
 use readers::Readers;
 use reads::Seen;
 pub use restart::Lost;
@@ -124,9 +124,9 @@ impl SqliteStore {
     /// # Errors
     /// If the directory or the database in it cannot be used; nothing is changed then.
     pub fn open(directory: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
-        let place = Arc::new(Place::lock(directory)?);
-        let mut connection = place.open()?;
-        let explain = |error| place.explain(error);
+        let data_directory = Arc::new(DataDirectory::lock(directory)?);
+        let mut connection = data_directory.open()?;
+        let explain = |error| data_directory.explain(error);
         let life = life::begin(&mut connection, options.durability).map_err(explain)?;
         let books = Books::read(&connection, options.quota).map_err(explain)?;
         let shared = Arc::new(Shared {
@@ -134,11 +134,11 @@ impl SqliteStore {
             tails: Mutex::new(Tails::new(options.tail_bytes_max, options.stream_tail_bytes_max)),
             published: watch::Sender::new(life.tick),
         });
-        let disk = Disk::new(connection, Arc::clone(&place)).map_err(explain)?;
+        let disk = Disk::new(connection, Arc::clone(&data_directory)).map_err(explain)?;
         let started = Writer::start(disk, Arc::clone(&shared), options.durability);
         let path = directory.to_owned();
         let writer = started.map_err(|source| OpenError::Io { path, source })?;
-        let readers = Arc::new(Readers::new(place));
+        let readers = Arc::new(Readers::new(data_directory));
         Ok(Self { writer, readers, shared, epoch: life.epoch })
     }
 
@@ -196,7 +196,8 @@ impl Store for SqliteStore {
         created.map_err(Failure::from)?
     }
 
-    /// Another one than before if claims may have been lost (design section 5, "Token"). Below 2^52.
+    /// Another one than before if claims may have been lost (design section 5, "Token"). Below
+    /// 2^52.
     fn epoch(&self) -> Option<u64> {
         Some(self.epoch)
     }

@@ -63,7 +63,15 @@ impl FromStr for AuthSource {
         let auth = match text.split_once(':') {
             None if text == "forward" => UpstreamAuth::Forward,
             None if text == "none" => UpstreamAuth::None,
-            Some(("env", name)) if !name.is_empty() => UpstreamAuth::Variable(name.to_owned()),
+            Some(("env", name)) if is_variable(name) => UpstreamAuth::Variable(name.to_owned()),
+            // Without what stands there: it may be the credential itself.
+            Some(("env", name)) if !name.is_empty() => {
+                return Err(
+                    "env: takes the name of a variable, such as env:TOKEN, never what the \
+                            variable holds"
+                        .to_owned(),
+                );
+            }
             Some(("file", path)) if !path.is_empty() => UpstreamAuth::File(path.into()),
             Some(("command", line)) if !line.is_empty() => UpstreamAuth::Command(line.to_owned()),
             _ => {
@@ -73,6 +81,12 @@ impl FromStr for AuthSource {
         };
         Ok(Self(auth))
     }
+}
+
+/// True for the name of a variable of the environment (POSIX.1, "Environment Variables").
+pub(crate) fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Reads the name of a header.
@@ -122,6 +136,11 @@ mod tests {
         assert_eq!(line, "pass x");
         for text in ["", "Bearer secret", "env:", "file:", "command:", "Forward"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+        for text in ["env:Bearer zqsecret7", "env:zq.secret7", "env:${TOKEN}", "env:7zqsecret"] {
+            let refusal = parse(text).err().unwrap();
+            assert!(refusal.contains("such as env:TOKEN"), "{text}: {refusal}");
+            assert!(!refusal.contains("secret"), "{refusal}");
         }
     }
 }

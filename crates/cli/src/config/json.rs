@@ -7,7 +7,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::document::{Fault, Field, Node, Value};
-use super::expand::{Lookup, expand};
+use super::expand::{Lookup, Text};
 
 /// Nesting of a file; every level is read once more for each level above it.
 const DEPTH_MAX: usize = 16;
@@ -15,15 +15,31 @@ const DEPTH_MAX: usize = 16;
 /// Reads a whole file.
 ///
 /// # Errors
-/// If it is no JSON, or a text cannot be expanded.
+/// If it is no JSON.
 pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Node, Fault> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| {
         let at = offset(text, error.line(), error.column());
         let told = error.to_string();
         let what = told.split(" at line ").next().unwrap_or_default();
-        Fault::new(at, format!("this is not JSON: {what}"))
+        Fault::new(at, format!("this is not JSON: {what}{}", remedy(text, at)))
     })?;
     Reader { text, lookup }.node(raw, DEPTH_MAX)
+}
+
+/// What to do about the slips that other readers of JSON overlook.
+fn remedy(text: &str, at: usize) -> &'static str {
+    let (before, after) = text.split_at_checked(at).unwrap_or((text, ""));
+    let is_comment = after.starts_with(['/', '#']);
+    let is_after_comma = before.trim_end().ends_with(',') && after.starts_with(['}', ']', ',']);
+    if text.trim().is_empty() {
+        "; the file is empty"
+    } else if is_comment {
+        "; there are no comments in JSON: take them out"
+    } else if is_after_comma {
+        "; a comma stands between two values only: take it out before } or ]"
+    } else {
+        ""
+    }
 }
 
 /// The offset of a line and a column, in bytes and both counted from 1, as errors have them.
@@ -59,8 +75,7 @@ impl<'a> Reader<'a> {
             }
             Some(b'"') => {
                 let text: String = serde_json::from_str(source).map_err(broken)?;
-                let expanded = expand(&text, self.lookup);
-                Value::Text(expanded.map_err(|problem| Fault::new(at, problem))?)
+                Value::Text(Text::read(&text, self.lookup))
             }
             Some(b't') => Value::Flag(true),
             Some(b'f') => Value::Flag(false),
@@ -84,8 +99,12 @@ impl<'a> Reader<'a> {
             let between = self.text.get(end..node.at).unwrap_or_default();
             let at = end + between.find('"').unwrap_or_default();
             end = node.at + raw.get().len();
-            if fields.iter().any(|field| field.name == name) {
-                return Err(Fault::new(at, "this key is there twice: take one of the two out"));
+            if let Some(first) = fields.iter().find(|field| field.name == name) {
+                let line = self.text.get(..first.at).unwrap_or_default().matches('\n').count() + 1;
+                let problem = format!(
+                    "the key {name:?} is there twice, first in line {line}: take one of the two out"
+                );
+                return Err(Fault::new(at, problem));
             }
             fields.push(Field { name, at, node });
         }

@@ -2,15 +2,17 @@
 //! servers.
 
 use super::document::{Fault, Field, Node, Value};
-use super::{Source, nearest, server};
+use super::unknown::{Table, unknown};
+use super::{Source, server};
 use crate::args::{ServeArgs, place, value};
 use crate::limit::{self, LimitSetting, LimitSettingError};
 
 /// Every key of a file. Those of options have the names of the arguments of `ServeArgs`.
-pub(super) const KEYS: [&str; 28] = [
+pub(super) const KEYS: [&str; 29] = [
     "listen",
     "data",
     "durability",
+    "http2",
     "admin",
     "allow_hosts",
     "allow_origins",
@@ -54,33 +56,43 @@ pub(super) fn apply(
     source: &Source<'_>,
     args: &mut ServeArgs,
     is_on_line: &dyn Fn(&str) -> bool,
-) -> Result<(), Fault> {
+) -> Result<(), Vec<Fault>> {
     let names_server = is_on_line("upstream") || is_on_line("command");
     // What the command line has is only checked.
     let mut checked = args.clone();
+    let mut faults = Vec::new();
     for field in fields {
         let Some(key) = KEYS.into_iter().find(|key| *key == field.name) else {
-            return Err(Fault::new(field.at, nearest::unknown(&field.name, &KEYS)));
+            faults.push(Fault::new(field.at, unknown(&field.name, Table::Whole)));
+            continue;
         };
         let is_of_server =
             OF_SERVERS.contains(&key) || OF_URL.iter().any(|(of_url, _)| *of_url == key);
         // Limits win one by one: see `serve::limits`.
         let is_set = (key != "limits" && is_on_line(key)) || (is_of_server && names_server);
         let args = if is_set { &mut checked } else { &mut *args };
-        args.file.origins.set(key, format!("{}: {key}", source.place(field.at)));
-        set(args, key, field, source)?;
+        args.file.origins.set(key, format!("{}: {key}", source.place(field.at)), field);
+        faults.extend(set(args, key, field, source).err().unwrap_or_default());
     }
-    let file = if names_server { &mut checked } else { &mut *args };
-    file.file.command = server::command(fields)?;
-    one_server(fields)?;
-    url_of(fields, args, is_on_line)?;
+    match server::command(fields, source) {
+        Ok(command) if !names_server => args.file.command = command,
+        Ok(_) => {}
+        Err(fault) => faults.push(fault),
+    }
+    faults.extend(one_server(fields).err());
+    faults.extend(url_of(fields, args, is_on_line).err());
     for server in &mut args.file.servers {
         let facts = &mut server.facts;
         facts.idempotent_tools.take_if(|_| is_on_line("idempotent_tools"));
         facts.trust_annotations.take_if(|_| is_on_line("trust_annotations"));
         facts.stateless_upstream.take_if(|_| is_on_line("stateless_upstream"));
     }
-    Ok(())
+    none(faults)
+}
+
+/// All is well if there is none.
+fn none(faults: Vec<Fault>) -> Result<(), Vec<Fault>> {
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 fn add_limit(args: &mut ServeArgs, setting: LimitSetting, field: &Field) -> Result<(), Fault> {
@@ -92,12 +104,18 @@ fn add_limit(args: &mut ServeArgs, setting: LimitSetting, field: &Field) -> Resu
     Ok(())
 }
 
-fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> Result<(), Fault> {
+fn set(
+    args: &mut ServeArgs,
+    key: &str,
+    field: &Field,
+    source: &Source<'_>,
+) -> Result<(), Vec<Fault>> {
     let node = &field.node;
     match key {
         "listen" => args.listen = node.parsed(place::address)?,
         "data" => args.data = Some(node.text()?.into()),
         "durability" => args.durability = node.choice()?,
+        "http2" => args.http2 = node.flag()?,
         "admin" => args.admin = node.parsed(place::address)?,
         "allow_hosts" => args.allow_hosts = node.each(place::host)?,
         "allow_origins" => args.allow_origins = node.each(place::origin)?,
@@ -109,16 +127,18 @@ fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> R
         "delivery" => args.delivery = node.choice()?,
         "owed_grace" => add_limit(args, limit("owed_grace_ms", field, source)?, field)?,
         "limits" => {
-            for (name, field) in limits(node)? {
-                add_limit(args, limit(&name, field, source)?, field)?;
-            }
+            let added = limits(node)?.into_iter().filter_map(|(name, field)| {
+                let limit = limit(&name, field, source);
+                limit.and_then(|limit| add_limit(args, limit, field)).err()
+            });
+            none(added.collect())?;
         }
         "idempotent_tools" => args.idempotent_tools = node.each(value::tool)?,
         "trust_annotations" => args.trust_annotations = node.flag()?,
         "stateless_upstream" => args.stateless_upstream = node.flag()?,
-        "log" => args.log = node.text()?.to_owned(),
+        "log" => args.log = log(node)?,
         "upstream" => args.upstream = Some(node.text()?.to_owned()),
-        "upstream_auth" => args.upstream_auth = node.parsed(str::parse)?,
+        "upstream_auth" => args.upstream_auth = node.auth()?,
         "upstream_ca" => args.upstream_ca = Some(node.text()?.into()),
         "upstream_headers" => args.upstream_headers = node.each(value::header)?,
         "servers" | "mcpServers" => args.file.servers = server::all(field, source)?,
@@ -126,6 +146,16 @@ fn set(args: &mut ServeArgs, key: &str, field: &Field, source: &Source<'_>) -> R
         _ => {}
     }
     Ok(())
+}
+
+/// A log filter. What is wrong with it is told when it is used, unless that would repeat what a
+/// variable holds.
+fn log(node: &Node) -> Result<String, Fault> {
+    let filter = node.text()?;
+    match crate::log::read(filter) {
+        Err(problem) if node.is_expanded() => Err(node.fault(problem)),
+        _ => Ok(filter.to_owned()),
+    }
 }
 
 /// The limits of a table, those of a group with its name and a dot before their own.
@@ -147,11 +177,10 @@ fn limit(name: &str, field: &Field, source: &Source<'_>) -> Result<LimitSetting,
     let setting: Result<LimitSetting, _> = format!("{name}={}", field.node.word()?).parse();
     match setting {
         Ok(setting) => Ok(setting.set_at(source.place(field.at))),
-        Err(LimitSettingError::UnknownName { valid, .. }) => {
-            let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
-            Err(Fault::new(field.at, nearest::unknown(name, &valid)))
+        Err(LimitSettingError::UnknownName { .. }) => {
+            Err(Fault::new(field.at, unknown(name, Table::Limits)))
         }
-        Err(_) => Err(Fault::new(field.node.at, limit::form(name))),
+        Err(_) => Err(field.node.fault(limit::form(name, field.node.word()?))),
     }
 }
 

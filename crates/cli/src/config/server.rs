@@ -1,13 +1,16 @@
 //! The servers of a file: a command or a URL, in the shape that clients on desktops use.
 
+use std::collections::BTreeSet;
+
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use rejoin_gateway::upstream::http::UpstreamAuth;
 
 use super::document::{Fault, Field};
-use super::{FileServer, Origins, ServerFacts, Source, nearest};
+use super::unknown::{Table, unknown};
+use super::{FileServer, Origins, ServerFacts, Source};
 use crate::args::{AuthSource, value};
-use crate::serve::upstream::{UpstreamChoice, UpstreamCommand, UpstreamUrl};
+use crate::serve::upstream::{FileCommand, UpstreamChoice, UpstreamCommand, UpstreamUrl};
 
 /// Every key of a server.
 pub(super) const KEYS: [&str; 13] = [
@@ -34,19 +37,30 @@ const OF_URL: [&str; 4] = ["headers", "upstream_auth", "upstream_ca", "upstream_
 const NAME_CHARS_MAX: usize = 64;
 
 /// The servers of a table, each with its name.
-pub(super) fn all(table: &Field, source: &Source<'_>) -> Result<Vec<FileServer>, Fault> {
+pub(super) fn all(table: &Field, source: &Source<'_>) -> Result<Vec<FileServer>, Vec<Fault>> {
     let fields = table.node.table()?;
     if fields.is_empty() {
-        let problem = format!("{} holds no server: name one, or take it out", table.name);
-        return Err(Fault::new(table.at, problem));
+        let name = &table.name;
+        let problem = format!(
+            "{name} holds no server (disabled ones do not count): name one, or take it out"
+        );
+        return Err(Fault::new(table.at, problem).into());
     }
-    fields.iter().map(|field| one(field, source)).collect()
+    let mut faults = Vec::new();
+    let mut servers = Vec::new();
+    for field in fields {
+        match one(field, source) {
+            Ok(server) => servers.push(server),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() { Ok(servers) } else { Err(faults) }
 }
 
 fn one(server: &Field, source: &Source<'_>) -> Result<FileServer, Fault> {
     let fields = server.node.table()?;
     if let Some(field) = fields.iter().find(|field| !KEYS.contains(&field.name.as_str())) {
-        return Err(Fault::new(field.at, nearest::unknown(&field.name, &KEYS)));
+        return Err(Fault::new(field.at, unknown(&field.name, Table::Server)));
     }
     let name = name(server)?;
     let upstream = match (find(fields, "command"), find(fields, "url")) {
@@ -60,7 +74,7 @@ fn one(server: &Field, source: &Source<'_>) -> Result<FileServer, Fault> {
         }
         (Some(_), None) => {
             alone(fields, &OF_URL, "url")?;
-            command(fields)?.map(|command| UpstreamChoice::Command(command.named(&name)))
+            command(fields, source)?.map(|command| UpstreamChoice::Command(command.named(&name)))
         }
         (None, Some(field)) => Some(UpstreamChoice::Url(url(field, fields, &name, source)?)),
     };
@@ -88,15 +102,22 @@ fn name(server: &Field) -> Result<String, Fault> {
     if is_plain && is_short && !matches!(&name[..], "." | "..") {
         return Ok(name.clone());
     }
+    let why = match &name[..] {
+        "." | ".." => " (there it means a folder, not a name)",
+        _ => "",
+    };
     let problem = format!(
-        "{name:?} cannot stand in the path /NAME/mcp: name the server with 1 to {NAME_CHARS_MAX} \
-         letters, digits, `-`, `_` and `.`"
+        "{name:?} cannot stand in the path /NAME/mcp{why}: name the server with 1 to \
+         {NAME_CHARS_MAX} letters, digits, `-`, `_` and `.`"
     );
     Err(Fault::new(server.at, problem))
 }
 
 /// The command among the fields, with what belongs to it.
-pub(super) fn command(fields: &[Field]) -> Result<Option<UpstreamCommand>, Fault> {
+pub(super) fn command(
+    fields: &[Field],
+    source: &Source<'_>,
+) -> Result<Option<UpstreamCommand>, Fault> {
     let Some(command) = find(fields, "command") else {
         alone(fields, &OF_COMMAND, "command")?;
         return Ok(None);
@@ -106,15 +127,35 @@ pub(super) fn command(fields: &[Field]) -> Result<Option<UpstreamCommand>, Fault
         let problem = "the command is empty: write the program; its arguments go to `args`";
         return Err(Fault::new(command.node.at, problem));
     }
-    let args = find(fields, "args").map(|args| args.node.each(|text| Ok(text.to_owned())));
+    whole(command, program)?;
+    let argument = |text: &str| match text.contains('\0') {
+        true => Err(NUL.to_owned()),
+        false => Ok(text.to_owned()),
+    };
+    let args = find(fields, "args").map(|args| args.node.each(argument));
     let environment = find(fields, "env").map(environment).transpose()?;
-    let cwd = find(fields, "cwd").map(|cwd| cwd.node.text()).transpose()?;
-    Ok(Some(UpstreamCommand::from_file(
-        program,
-        args.transpose()?.unwrap_or_default(),
-        environment.unwrap_or_default(),
-        cwd.map(Into::into),
-    )))
+    let cwd = find(fields, "cwd").map(|cwd| whole(cwd, cwd.node.text()?)).transpose()?;
+    let mut variables = BTreeSet::new();
+    let of_command = fields
+        .iter()
+        .filter(|field| field.name == "command" || OF_COMMAND.contains(&field.name.as_str()));
+    of_command.for_each(|field| field.add_variables(&mut variables));
+    Ok(Some(UpstreamCommand::from_file(FileCommand {
+        program: program.into(),
+        arguments: args.transpose()?.unwrap_or_default(),
+        environment: environment.unwrap_or_default(),
+        directory: cwd.map(Into::into),
+        variables,
+        place: format!("{}: command", source.place(command.at)),
+    })))
+}
+
+/// What the system takes no word of a command with: it would end there (execve(2)).
+const NUL: &str = "this holds a character NUL, which no program can be given: take it out";
+
+/// A text that the system takes whole.
+fn whole<'a>(field: &Field, text: &'a str) -> Result<&'a str, Fault> {
+    if text.contains('\0') { Err(Fault::new(field.node.at, NUL)) } else { Ok(text) }
 }
 
 fn environment(env: &Field) -> Result<Vec<(String, String)>, Fault> {
@@ -144,16 +185,22 @@ fn alone(fields: &[Field], keys: &[&str], other: &str) -> Result<(), Fault> {
 fn kind(fields: &[Field]) -> Result<(), Fault> {
     let Some(kind) = find(fields, "type") else { return Ok(()) };
     let has_command = find(fields, "command").is_some();
-    let fits = match kind.node.text()? {
-        "stdio" => has_command,
-        "http" | "streamable-http" | "streamableHttp" => !has_command,
-        _ => false,
+    let problem = match (kind.node.text()?, has_command) {
+        ("stdio", true) | ("http" | "streamable-http" | "streamableHttp", false) => return Ok(()),
+        ("stdio", false) => {
+            "`type` says \"stdio\", but the server has a `url`: take one of the two out"
+        }
+        ("http" | "streamable-http" | "streamableHttp" | "sse", true) => {
+            "`type` says that the server has a URL, but it has a `command`: take one of the two out"
+        }
+        ("sse", false) => {
+            "Rejoin only passes the older HTTP+SSE transport through, and keeps nothing of it: \
+             name the server's Streamable HTTP endpoint, or take `type` out if that is enough"
+        }
+        _ => {
+            "expected \"stdio\" with a `command`, or \"http\" with a `url`: `type` may be left out"
+        }
     };
-    if fits {
-        return Ok(());
-    }
-    let problem = "`type` is \"stdio\" with a command, \"http\" with a url that speaks Streamable \
-                   HTTP; no other transport is known: mend it, or take it out";
     Err(Fault::new(kind.node.at, problem))
 }
 
@@ -165,15 +212,15 @@ fn url(
 ) -> Result<UpstreamUrl, Fault> {
     alone(fields, &OF_COMMAND, "command")?;
     let mut origins = Origins::default();
-    origins.set("upstream", format!("{}: url", source.place(field.at)));
+    origins.set("upstream", format!("{}: url", source.place(field.at)), field);
     for key in OF_URL {
         if let Some(field) = find(fields, key) {
-            origins.set(key, format!("{}: {key}", source.place(field.at)));
+            origins.set(key, format!("{}: {key}", source.place(field.at)), field);
         }
     }
     let auth = find(fields, "upstream_auth");
     let AuthSource(mut source_of_auth) = match auth {
-        Some(field) => field.node.parsed(str::parse)?,
+        Some(field) => field.node.auth()?,
         None => AuthSource(UpstreamAuth::Forward),
     };
     let mut headers = match find(fields, "headers") {

@@ -88,6 +88,7 @@ fn every_example_of_the_document_can_be_used() {
 fn every_option_can_be_set_in_either_form() {
     let text = r#"
         listen = "[::1]:0"
+        http2 = true
         admin = "localhost:7"
         allow_hosts = ["mcp.example"]
         allow_origins = ["https://app.example"]
@@ -123,6 +124,7 @@ fn every_option_can_be_set_in_either_form() {
         (expected.reject_status, expected.on_repeat, expected.repeat_scope, expected.delivery);
     assert_eq!(chosen, wanted);
     assert!(args.allow_anonymous && args.trust_annotations && args.stateless_upstream);
+    assert!(args.http2);
     let lists = [&args.allow_hosts, &args.allow_origins, &args.idempotent_tools];
     assert_eq!(lists, [&["mcp.example"][..], &["https://app.example"], &["a"]]);
     assert_eq!((args.subjects, args.upstream_ca), (Some("s".into()), Some("ca.pem".into())));
@@ -162,7 +164,7 @@ fn an_error_names_file_line_and_column_what_is_wrong_and_what_to_do_and_no_value
             "a.toml:1:8: there is no key \"hold_max_m\" here: \"hold_max_ms\"",
         ),
         ("limits.hold_max_ms = \"a-secret\"", "a.toml:1:22: expected a whole number of mill"),
-        ("owed_grace = -1", "a.toml:1:14: expected a whole number of milliseconds that fits, or"),
+        ("owed_grace = -1", "a.toml:1:14: expected a whole number of milliseconds, or `never`"),
         ("owed_grace = 9000\nlimits.owed_grace_ms = 1", "a.toml:2:8: owed_grace and owed_grace_ms"),
         ("upstream_ca = \"x\"", "a.toml:1:1: upstream_ca goes with `upstream`, which is not here"),
         ("args = [\"x\"]", "a.toml:1:1: args goes with `command`, which is not here"),
@@ -176,7 +178,7 @@ fn an_error_names_file_line_and_column_what_is_wrong_and_what_to_do_and_no_value
         ("[servers.\"a b\"]\ncommand = \"x\"", "a.toml:1:10: \"a b\" cannot stand in the path"),
         (
             "servers.a = { command = \"x\", type = \"sse\" }",
-            "a.toml:1:37: `type` is \"stdio\" with",
+            "a.toml:1:37: `type` says that the server has a URL, but it has a `command`",
         ),
         ("servers.a = { command = \"x\", headers = {} }", "a.toml:1:30: headers goes with `url`"),
         ("servers.a = { url = \"x\", cwd = \"/\" }", "a.toml:1:26: cwd goes with `command`"),
@@ -208,11 +210,14 @@ fn an_error_in_json_names_its_place_too() {
         ("", "a.json:1:1: this is not JSON: EOF"),
         ("[]", "a.json:1:1: expected a table of keys and values, found a list"),
         ("{\n  \"lisen\": 1}", "a.json:2:3: there is no key \"lisen\" here: \"listen\""),
-        ("{\"log\": \"a\", \"log\": \"b\"}", "a.json:1:14: this key is there twice"),
+        (
+            "{\"log\": \"a\", \"log\": \"b\"}",
+            "a.json:1:14: the key \"log\" is there twice, first in line 1: take",
+        ),
         ("{\"listen\": null}", "a.json:1:12: expected a string in quotes, found null"),
         ("{\"log\":\n\"${UNSET}\"}", "a.json:2:1: the variable UNSET is not set"),
         (
-            "{\"mcpServers\": {\"a\": {\"command\": \"x\",\n \"disabled\": true}}}",
+            "{\"servers\": {\"a\": {\"command\": \"x\",\n \"disabled\": true}}}",
             "a.json:2:2: there is no key \"disabled\" here; the keys are: type, command",
         ),
         (&deep, "a.json:1:"),
@@ -265,5 +270,202 @@ fn the_grace_is_set_once_in_whatever_order() {
     for text in [format!("{{{grace}, {limits}}}"), format!("{{{limits}, {grace}}}")] {
         let refusal = json(&text).unwrap_err();
         assert!(refusal.contains("are the same: take one of them out"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_key_in_the_wrong_table_is_told_where_it_belongs() {
+    for (text, expected) in [
+        (
+            "[limits]\nsessions_max = 5\non_repeat = \"join\"",
+            "3:1: there is no key \"on_repeat\" here: it is a key of the whole file: put it",
+        ),
+        (
+            "[servers.b]\ncommand = \"b\"\nlisten = \"x\"",
+            "3:1: there is no key \"listen\" here: it is a key for all servers: put it",
+        ),
+        (
+            "sessions_max = 5",
+            "1:1: there is no key \"sessions_max\" here: it is a limit: put it under [limits]",
+        ),
+        (
+            "[servers.a]\nupstream = \"x\"\nurl = \"x\"",
+            "2:1: there is no key \"upstream\" here: \"url\" may be meant",
+        ),
+        ("[servers.a]\ncmd = \"x\"", "2:1: there is no key \"cmd\" here: \"command\" may be meant"),
+        (
+            "[limits]\nconnect_max_ms = 5",
+            "2:1: there is no key \"connect_max_ms\" here: \"upstream.connect_max_ms\"",
+        ),
+        (
+            "limits = { banana = 1 }",
+            "1:12: there is no key \"banana\" here; `rejoin serve --limit help` lists",
+        ),
+    ] {
+        let refusal = toml(text).unwrap_err();
+        assert!(refusal.starts_with(&format!("a.toml:{expected}")), "{text}: {refusal}");
+        assert!(refusal.len() < 200, "{refusal}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_or_json_is_told_with_what_to_do() {
+    let twice = "[servers.a]\ncommand = \"x\"\n[servers.a]\ncommand = \"y\"";
+    for (name, text, expected) in [
+        ("a.toml", "listen = 127.0.0.1:8080", "needs quotes around it"),
+        ("a.toml", "subjects = /etc/subjects", "needs quotes around it"),
+        ("a.toml", "listen: \"x\"", "KEY = VALUE, not KEY: VALUE"),
+        ("a.toml", "{ \"listen\": \"x\" }", "its name must end in .json"),
+        (
+            "a.toml",
+            "log = \"a\"\nhttp2 = true\nlog = \"b\"",
+            "\"log\" is there twice, first in line 1: take",
+        ),
+        ("a.toml", twice, "\"a\" is there twice, first in line 1: take"),
+        ("a.toml", "log = \"a-secret", "a string ends with the quotes"),
+        ("a.json", "{\n // mine\n \"log\": \"x\"}", "no comments in JSON"),
+        ("a.json", "{\"log\": \"x\", }", "a comma stands between two values only"),
+        ("a.json", "{\"idempotent_tools\": [\"x\", ]}", "a comma stands between two values only"),
+        ("a.json", " \n", "the file is empty"),
+        ("a.yaml", "listen: x", "is TOML, or JSON if its name ends in .json"),
+    ] {
+        let refusal = read(name, text, &[]).unwrap_err();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+        assert!(!refusal.contains("a-secret") && refusal.lines().count() == 1, "{refusal}");
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let text = "lisen = 1\nadmin = 2\n[servers.a]\ncmd = \"x\"\n[servers.b]\n[limits]\nx = 1\n\
+                hold_max_ms = \"a-secret\"";
+    let refusal = toml(text).unwrap_err();
+    let places: Vec<_> = refusal.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(
+        places,
+        ["a.toml:1:1", "a.toml:2:9", "a.toml:4:1", "a.toml:5:10", "a.toml:7:1", "a.toml:8:15"]
+    );
+    assert!(!refusal.contains("a-secret"), "{refusal}");
+    let many: String = (0..30).map(|key| format!("unknown_{key} = 1\n")).collect();
+    let refusal = toml(&many).unwrap_err();
+    assert!(refusal.lines().count() == 21 && refusal.ends_with("and 10 more"), "{refusal}");
+}
+
+#[test]
+fn what_disagrees_or_cannot_be_a_name_is_told_why() {
+    for (text, expected) in [
+        (
+            "servers.a = { type = \"stdio\", url = \"x\" }",
+            "says \"stdio\", but the server has a `url`",
+        ),
+        (
+            "servers.a = { type = \"sse\", url = \"x\" }",
+            "only passes the older HTTP+SSE transport through",
+        ),
+        ("servers.a = { type = \"ws\", url = \"x\" }", "expected \"stdio\" with a `command`"),
+        ("servers.\"..\".command = \"x\"", "(there it means a folder, not a name)"),
+        (
+            "limits.retry_ms = 9007199254740992",
+            "expected a smaller number of milliseconds, such as",
+        ),
+        ("owed_grace = 8.5", "expected a whole number of milliseconds, or `never`, such as"),
+    ] {
+        let refusal = toml(text).unwrap_err();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn the_file_of_a_desktop_client_is_taken_without_what_is_its_own() {
+    let text = r#"{
+        "globalShortcut": "Ctrl+Space",
+        "preferences": { "menuBarEnabled": true, "folder": "${UNSET}" },
+        "mcpServers": {
+            "cline": { "command": "npx", "disabled": false, "autoApprove": ["read"], "timeout": 60 },
+            "cursor": { "command": "npx", "envFile": ".env", "env": { "K": "${env:KEY}" } },
+            "windsurf": { "serverUrl": "https://w.example/mcp", "disabledTools": [] },
+            "gemini": { "httpUrl": "https://g.example/mcp", "trust": true, "description": "x" },
+            "fast": { "transport": "streamable-http", "url": "https://f.example/mcp", "icon": "" },
+            "off": { "disabled": true, "command": "x", "args": ["${UNSET}"] },
+            "out": { "enabled": false, "command": "x", "env": { "K": "${OF_OUT}" } }
+        }
+    }"#;
+    let args = json(text).unwrap();
+    let names: Vec<_> = args.file.servers.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names, ["cline", "cursor", "windsurf", "gemini", "fast"]);
+    let shown = format!("{:?}", args.file.servers);
+    for url in ["https://w.example/mcp", "https://g.example/mcp", "https://f.example/mcp"] {
+        assert!(shown.contains(url), "{shown}");
+    }
+    let told = args.file.unused.join("\n");
+    for (place, key) in [
+        (2, "globalShortcut"),
+        (3, "preferences"),
+        (5, "autoApprove"),
+        (5, "timeout"),
+        (6, "envFile"),
+        (7, "disabledTools"),
+        (8, "trust"),
+        (8, "description"),
+        (9, "icon"),
+    ] {
+        let told_of = |line: &str| {
+            line.starts_with(&format!("a.json:{place}:"))
+                && line.ends_with(&format!(": {key:?} means nothing to Rejoin: ignored"))
+        };
+        assert!(told.lines().any(told_of), "{key}: {told}");
+    }
+    assert!(told.contains("the server \"off\" is disabled: it is not served"), "{told}");
+    assert_eq!(args.file.unused.len(), 11, "{told}");
+    // Of a server that is not served too.
+    assert!(args.file.variables.contains("OF_OUT") && args.file.variables.contains("KEY"));
+
+    let editor = r#"{"inputs": [{"id": "key"}], "servers": {"a": {"command": "x", "dev": {}}}}"#;
+    let unused = json(editor).unwrap().file.unused;
+    assert!(unused.len() == 2 && unused[0].contains("\"inputs\""), "{unused:?}");
+    for (text, expected) in [
+        (r#"{"mcpServers": {"a": {"comand": "x"}}}"#, "\"command\" may be meant"),
+        (r#"{"mcpServers": {"a": {"command": "x"}}, "allowHosts": []}"#, "\"allow_hosts\" may be"),
+        (
+            r#"{"mcpServers": {"a": {"command": "x", "disabled": true}}}"#,
+            "disabled ones do not count",
+        ),
+        (r#"{"mcpServers": {"a": {"command": "${input:key}"}}}"#, "asks a person"),
+    ] {
+        let refusal = json(text).unwrap_err();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn no_fault_repeats_what_a_variable_holds() {
+    for (text, expected) in [
+        ("upstream = \"http://u/mcp\"\nupstream_auth = \"env:${TOKEN}\"", "write env:TOKEN"),
+        ("[servers.a]\nurl = \"http://u/mcp\"\nupstream_auth = \"env:${K}\"", "write env:K"),
+        ("upstream = \"http://u/mcp\"\nupstream_auth = \"${TOKEN}\"", "holds (TOKEN) makes"),
+        ("listen = \"${TOKEN}:1\"", "a.toml:1:10: what the environment holds (TOKEN) makes"),
+        ("allow_hosts = [\"http://${TOKEN}/x\"]", "holds (TOKEN) makes"),
+        ("allow_origins = [\"http://${TOKEN}/x\"]", "holds (TOKEN) makes"),
+        ("log = \"${TOKEN}\"", "holds (TOKEN) makes"),
+        ("[limits]\nsessions_max = \"${TOKEN}\"", "holds (TOKEN) makes"),
+    ] {
+        let refusal = toml(text).unwrap_err();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+        assert!(!refusal.contains("a-secret"), "{text}: {refusal}");
+    }
+    let args = toml("upstream = \"${TOKEN}\"").unwrap();
+    assert_eq!(args.upstream.as_deref(), Some("a-secret"), "what it is worth is seen later");
+}
+
+#[test]
+fn a_word_that_no_program_can_be_given_is_refused() {
+    for (text, place) in [
+        ("command = \"c\\u0000at\"", "a.toml:1:11: "),
+        ("command = \"cat\"\nargs = [\"a\", \"a\\u0000b\"]", "a.toml:2:14: "),
+        ("command = \"cat\"\ncwd = \"/tmp\\u0000\"", "a.toml:2:7: "),
+        ("[servers.a]\ncommand = \"cat\"\nargs = [\"\\u0000\"]", "a.toml:3:9: "),
+    ] {
+        let refusal = toml(text).unwrap_err();
+        assert!(refusal.starts_with(place) && refusal.contains("NUL"), "{text}: {refusal}");
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct ServeOptions {
     pub(crate) listen: SocketAddr,
     /// Directory of the log, and what of it outlives a power cut; `None`: it is kept in memory.
     pub(crate) data: Option<(PathBuf, Durability)>,
+    /// HTTP/2 beside HTTP/1.1 at the MCP endpoints.
+    pub(crate) http2: bool,
     /// Address of `/healthz` and `/metrics`.
     pub(crate) admin: SocketAddr,
     /// `Host` values accepted beside the loopback names.
@@ -37,6 +39,8 @@ pub(crate) struct ServeOptions {
     pub(crate) servers: Vec<Served>,
     /// True if they are checked only: nothing is opened.
     pub(super) is_check: bool,
+    /// The file of options, if neither it nor the command line names a server.
+    pub(super) file_without_server: Option<PathBuf>,
     /// Where the options were set.
     pub(crate) origins: Origins,
 }
@@ -53,6 +57,10 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    fn is_built_in(&self) -> bool {
+        matches!(&self.upstream, UpstreamChoice::Command(command) if command.is_built_in())
+    }
+
     /// What shapes decisions about its calls, by what holds for all servers.
     pub(super) fn settings(&self, of_all: &Settings) -> Settings {
         let mut settings = of_all.clone();
@@ -74,20 +82,14 @@ impl ServeOptions {
     /// When they are unsafe or contradict each other; each message names the remedy.
     pub(crate) fn from_args(mut args: ServeArgs) -> Result<Self, ServeError> {
         let servers = servers(&mut args)?;
+        check_addresses(&args, &servers)?;
         let origins = args.file.origins;
-        for (setting, option, address) in
-            [("listen", "--listen", args.listen), ("admin", "--admin", args.admin)]
-        {
-            if !address.ip().is_loopback() && !args.allow_anonymous {
-                let option = origins.name(setting, option);
-                return Err(ServeError::Unauthenticated { option, address });
-            }
-        }
         let limits = limits::take(args.owed_grace, &args.limits, &args.file.limits)?;
         let setting = origins.name("subjects", "--subjects");
         Ok(Self {
             listen: args.listen,
             data: args.data.map(|folder| (folder, args.durability.into())),
+            http2: args.http2,
             admin: args.admin,
             allow_hosts: args.allow_hosts,
             allow_origins: args.allow_origins,
@@ -102,6 +104,7 @@ impl ServeOptions {
                 idempotent_tools: args.idempotent_tools.into_iter().collect(),
                 trust_annotations: args.trust_annotations,
             },
+            file_without_server: args.config.filter(|_| servers.iter().any(Served::is_built_in)),
             servers,
             is_check: args.check,
             origins,
@@ -109,17 +112,57 @@ impl ServeOptions {
     }
 }
 
+/// Checks who can reach the listeners, and that nothing else is at their addresses.
+fn check_addresses(args: &ServeArgs, servers: &[Served]) -> Result<(), ServeError> {
+    let origins = &args.file.origins;
+    let name = |setting, option| origins.name(setting, option);
+    let (listen, admin) = (name("listen", "--listen"), name("admin", "--admin"));
+    let listeners = [("listen", &listen, args.listen), ("admin", &admin, args.admin)];
+    for (setting, option, address) in listeners {
+        if !address.ip().is_loopback() && !args.allow_anonymous {
+            let is_of_file = origins.has(setting);
+            let in_file = "set allow_anonymous = true";
+            let remedy = if is_of_file { in_file } else { "pass --allow-anonymous" };
+            let option = option.clone();
+            return Err(ServeError::Unauthenticated { option, address, remedy });
+        }
+        for server in servers {
+            if let UpstreamChoice::Url(url) = &server.upstream {
+                url.differs_from(option, address)?;
+            }
+        }
+    }
+    if collide(args.listen, args.admin) {
+        return Err(ServeError::SameAddress { listen, admin, address: args.admin });
+    }
+    Ok(())
+}
+
+/// True for two listeners that cannot both be there.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_same_port = one.port() == other.port() && one.port() != 0;
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    is_same_port && (one.ip() == other.ip() || is_any)
+}
+
 /// The servers with names, each at `/NAME/mcp`, or the only one, at `/mcp`.
 fn servers(args: &mut ServeArgs) -> Result<Vec<Served>, ServeError> {
     let named = std::mem::take(&mut args.file.servers);
-    if named.is_empty() {
+    let variables = std::mem::take(&mut args.file.variables);
+    let mut served: Vec<Served> = if named.is_empty() {
         let (path, facts) = ("/mcp".to_owned(), ServerFacts::default());
-        return Ok(vec![Served { path, upstream: UpstreamChoice::take(args)?, facts }]);
+        vec![Served { path, upstream: UpstreamChoice::take(args)?, facts }]
+    } else {
+        let served = named.into_iter().map(|server| Served {
+            path: format!("/{}/mcp", server.name),
+            upstream: server.upstream,
+            facts: server.facts,
+        });
+        served.collect()
+    };
+    for server in &mut served {
+        let UpstreamChoice::Command(command) = &mut server.upstream else { continue };
+        command.withhold(&variables);
     }
-    let served = named.into_iter().map(|server| Served {
-        path: format!("/{}/mcp", server.name),
-        upstream: server.upstream,
-        facts: server.facts,
-    });
-    Ok(served.collect())
+    Ok(served)
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 described! {
-/// What one session with an MCP server may take. All but the first are about servers over HTTP.
-/// Times are milliseconds, sizes are bytes.
+/// What one session with an MCP server may take. All but the first three are about servers over
+/// HTTP. Times are milliseconds, sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -12,6 +12,11 @@ pub struct UpstreamLimits {
     /// Messages of one server that wait for the gateway. What follows waits where it came from and
     /// costs nothing there; more would only delay answers that come behind a flood of progress.
     pub events_max: usize,
+    /// Settings (the log level, each subscription) that are kept to tell the server when it is
+    /// started again. One beyond is refused.
+    pub kept_settings_max: usize,
+    /// Bytes of these settings.
+    pub kept_settings_bytes_max: usize,
     /// Time to connect, TLS included, until the first byte of a request leaves.
     pub connect_max_ms: u64,
     /// Time until an answer begins, to anything but a call and the standalone GET: those may take
@@ -51,6 +56,8 @@ impl Default for UpstreamLimits {
     fn default() -> Self {
         Self {
             events_max: 64,
+            kept_settings_max: 1_024,
+            kept_settings_bytes_max: 256 * 1024,
             connect_max_ms: 10_000,
             head_max_ms: 30_000,
             pool_idle_max_ms: 1_500,

@@ -93,6 +93,12 @@ impl<'a> Edit<'a> {
         self.replace(span, id)
     }
 
+    /// Replaces the revision that an `initialize` asks for (`params.protocolVersion`).
+    pub fn protocol_version(self, revision: &'a [u8]) -> Self {
+        let span = self.message.protocol_version_span();
+        self.replace(span, revision)
+    }
+
     /// Removes members of `params._meta`, each with one comma.
     pub fn remove_meta(mut self, keys: &[&'a str]) -> Self {
         self.removed_meta.extend_from_slice(keys);

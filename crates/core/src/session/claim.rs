@@ -71,7 +71,7 @@ impl Session {
                         self.answer_record(&waiter, index, decision, stream, last, now_ms, out);
                 }
                 Verdict::Reject(reason) => {
-                    self.note_decision(waiter.connection.id, decision, None, out);
+                    self.note_refusal(waiter.connection.id, decision, request, out);
                     let rejection = self.rejected(request, *reason, decision.original, now_ms, out);
                     self.append(stream, EventKind::Response, last, rejection.body(), out);
                 }
@@ -170,43 +170,19 @@ impl Session {
         }
         self.changed_calls.insert(id);
         out.batch.durable = true;
-        self.remember_setting(id, message);
+        self.row_changed |= self.upstream.settings.ask(id, message);
         let number = id.0.to_string();
         let mut edit = message.edit().id(number.as_bytes());
         if asks_progress {
             edit = edit.progress_token(number.as_bytes());
         }
         let bytes = edit.remove_meta(&[TOKEN_META, ATTEMPT_META, EPOCH_META]).finish();
-        self.send_upstream(ToUpstream::Call { call: id, message: bytes }, out);
+        let asked_by = (!waiter.batch).then_some(waiter.connection.id);
+        self.send_upstream(ToUpstream::Call { call: id, message: bytes, asked_by }, out);
         if class != Class::Ungated {
             out.effects.push(Effect::Note(Note::Executed(id)));
         }
         id
-    }
-
-    /// What a respawned server must be told again (design section 5, "State lost").
-    /// Its answer then belongs to no call: neither id nor progress token may name one.
-    fn remember_setting(&mut self, call: CallId, message: &message::Message) {
-        let uri = message.param("uri").unwrap_or_default();
-        let subscription = [b"subscription ", uri].concat();
-        let again = || {
-            let id = format!("\"restore-{call}\"");
-            let edit = message.edit().id(id.as_bytes());
-            edit.remove_meta(&["progressToken", TOKEN_META, ATTEMPT_META, EPOCH_META]).finish()
-        };
-        match message.method() {
-            Some("logging/setLevel") => {
-                self.upstream.restore.insert(b"level".to_vec(), again());
-            }
-            Some("resources/subscribe") => {
-                self.upstream.restore.insert(subscription, again());
-            }
-            Some("resources/unsubscribe") => {
-                self.upstream.restore.remove(&subscription);
-            }
-            _ => return,
-        }
-        self.row_changed = true;
     }
 
     /// Row 6: the original is cancelled and released in the new claim's own commit, so that

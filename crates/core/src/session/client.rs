@@ -1,5 +1,7 @@
 //! What a client sends besides calls: notifications, answers to the server, acks, DELETE.
 
+use bytes::Bytes;
+
 use super::Session;
 use crate::effect::{Effect, EventKind, Note, Output, ToUpstream};
 use crate::id::{CallId, EventId, Seq, StreamId};
@@ -11,24 +13,29 @@ use crate::token::Outcome;
 /// JSON-RPC error code of a JSON answer whose call the client itself cancelled.
 const CANCELLED_CODE: i64 = -32_800;
 
+/// A slice would keep the whole batch that the message came in for as long as the message is kept.
+fn copy(message: &Message) -> Bytes {
+    Bytes::copy_from_slice(message.bytes())
+}
+
 impl Session {
     pub(super) fn handle_notification(&mut self, message: &Message, now_ms: u64, out: &mut Output) {
         self.last_activity_ms = now_ms;
         match message.method() {
             Some("notifications/cancelled") => self.cancel_by_id(message, now_ms, out),
             Some("notifications/initialized") => {
-                self.upstream.initialized = Some(message.bytes().clone());
+                let bytes = copy(message);
+                self.upstream.initialized = Some(bytes.clone());
                 self.row_changed = true;
-                self.pass_on(message, out);
+                self.pass_on(bytes, out);
             }
-            _ => self.pass_on(message, out),
+            _ => self.pass_on(copy(message), out),
         }
     }
 
     /// A server that is gone asks again for what it needs: nothing is started for a notification.
-    fn pass_on(&mut self, message: &Message, out: &mut Output) {
+    fn pass_on(&mut self, bytes: Bytes, out: &mut Output) {
         if !self.upstream.down {
-            let bytes = message.bytes().clone();
             out.effects.push(Effect::Upstream(ToUpstream::Send(bytes)));
         }
     }

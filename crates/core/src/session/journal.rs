@@ -176,5 +176,5 @@ impl Session {
 }
 
 fn restore_messages(upstream: &UpstreamState) -> Vec<Bytes> {
-    upstream.initialized.iter().chain(upstream.restore.values()).cloned().collect()
+    upstream.initialized.iter().chain(upstream.settings.kept()).cloned().collect()
 }

@@ -1,6 +1,7 @@
 //! A POST with requests: decide each, then act on all of them together (design section 5).
 
 use super::Session;
+use super::setting;
 use super::waiting::{Headers, Wait, Waiter};
 use crate::effect::{Command, Effect, Note, Output};
 use crate::id::{CallId, ConnectionId, Seq};
@@ -61,6 +62,7 @@ impl Session {
         if !self.load_records(&mut waiter, &decisions, out) {
             return self.wait(waiter, Wait::Record, now_ms);
         }
+        self.refuse_settings(&waiter, &mut decisions);
         self.refuse_without_room(&waiter, &mut decisions, now_ms, out);
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
         if waiter.needs_proof() && decisions.iter().any(claims) {
@@ -148,7 +150,7 @@ impl Session {
         let mut rejections = Vec::with_capacity(decisions.len());
         for (request, decision) in waiter.requests.iter().zip(decisions) {
             let Verdict::Reject(reason) = decision.verdict else { continue };
-            self.note_decision(waiter.connection.id, decision, None, out);
+            self.note_refusal(waiter.connection.id, decision, request, out);
             rejections.push(self.rejected(request, reason, decision.original, now_ms, out));
         }
         self.refuse(waiter, rejections, now_ms, out);
@@ -171,7 +173,9 @@ impl Session {
         }
         // Whether the server takes a call is known later: so early it is room that lacks.
         if reason == Reason::UpstreamUnavailable {
-            out.effects.push(Effect::Note(Note::NoRoom { limits: self.tightest_limits() }));
+            let sets_too_much = self.sets_too_much(&request.message);
+            let limits = if sets_too_much { setting::LIMITS } else { self.tightest_limits() };
+            out.effects.push(Effect::Note(Note::NoRoom { limits }));
         }
         self.reject(request, reason, original, now_ms)
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::SessionRow;
+use super::setting::KeptSettings;
 use super::{Session, SessionStart};
 use crate::effect::{EventKind, Output};
 use crate::id::{Seq, StreamId};
@@ -57,8 +58,8 @@ impl Session {
         session.never_resumes = row.never_resumes;
         session.tools = row.tools;
         session.upstream.initialized = row.initialized;
-        let restore = row.restore.into_iter();
-        session.upstream.restore = restore.map(|(key, message)| (key.to_vec(), message)).collect();
+        let json_depth_max = session.limits().json_depth_max;
+        session.upstream.settings = KeptSettings::restored(row.restore, json_depth_max);
         session.ledger = Ledger::starting_after(row.reserved.call);
         let max = session.limits().forgotten_calls_max;
         for (params, until_ms) in row.forgotten {

@@ -35,8 +35,8 @@ pub struct SessionRow {
     pub tools: Tools,
     /// `notifications/initialized`, as the client sent it.
     pub initialized: Option<Bytes>,
-    /// Settings to restore in a server that is started again, by what they set.
-    pub restore: Vec<(Bytes, Bytes)>,
+    /// Settings to restore in a server that is started again.
+    pub restore: Vec<Bytes>,
     /// Params of calls that were forgotten although a repeat must not run, and until when
     /// (Unix ms).
     pub forgotten: Vec<(Digest32, u64)>,
@@ -95,7 +95,6 @@ impl Reserved {
 impl Session {
     /// Its row as it is now.
     pub fn row(&self) -> SessionRow {
-        let restore = self.upstream.restore.iter();
         SessionRow {
             epoch: self.start.epoch,
             origin: self.start.origin.clone(),
@@ -106,7 +105,7 @@ impl Session {
             never_resumes: self.never_resumes,
             tools: self.tools.clone(),
             initialized: self.upstream.initialized.clone(),
-            restore: restore.map(|(key, message)| (key.clone().into(), message.clone())).collect(),
+            restore: self.upstream.settings.kept().cloned().collect(),
             forgotten: self.ledger.all_forgotten().collect(),
             ended: self.ended,
         }

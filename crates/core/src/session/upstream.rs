@@ -131,6 +131,7 @@ impl Session {
 
     /// Learns what later decisions and a respawn need from an answer.
     fn learn(&mut self, id: CallId, message: &Message) {
+        self.row_changed |= self.upstream.settings.answered(id, message.result().is_some());
         let Some(call) = self.ledger.get(id) else { return };
         if call.method == "tools/list"
             && let Some(result) = message.result()

@@ -324,16 +324,31 @@ impl Session {
         call: Option<CallId>,
         out: &mut Output,
     ) {
-        let (verdict, reason) = super::post::verdict_name(&decision.verdict);
-        out.effects.push(Effect::Note(Note::Decided {
-            connection,
-            row: decision.row,
-            verdict,
-            reason,
-            original: decision.original,
-            call,
-        }));
+        out.effects.push(decided(connection, decision, call, None));
     }
+
+    /// Logs a refusal, with the tool: who reads it knows the call by nothing else.
+    pub(super) fn note_refusal(
+        &self,
+        connection: ConnectionId,
+        decision: &Decision,
+        request: &Request,
+        out: &mut Output,
+    ) {
+        let tool = request.message.tool_name().map(Into::into);
+        out.effects.push(decided(connection, decision, None, tool));
+    }
+}
+
+fn decided(
+    connection: ConnectionId,
+    decision: &Decision,
+    call: Option<CallId>,
+    tool: Option<Box<str>>,
+) -> Effect {
+    let (verdict, reason) = super::post::verdict_name(&decision.verdict);
+    let (row, original) = (decision.row, decision.original);
+    Effect::Note(Note::Decided { connection, row, verdict, reason, original, call, tool })
 }
 
 fn wait_ended(connection: ConnectionId, waited_ms: u64) -> Effect {

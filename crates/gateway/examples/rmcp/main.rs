@@ -1,9 +1,9 @@
 //! An rmcp server whose conversations are kept whole.
 //!
-//! `cargo run --example rmcp`, then call its tool `charge` with a client of your choice, break the
-//! connection, and see: the client resumes with `Last-Event-ID` and gets the rest, and a client
-//! that sends the call again instead is refused. `charges.rs` is the server; nothing in it knows
-//! Rejoin. Which of rmcp's settings matter, and why: docs/embedding.md.
+//! `cargo run -p rejoin-gateway --example rmcp`, then call its tool `charge` with a client of your
+//! choice, break the connection, and see: the client resumes with `Last-Event-ID` and gets the
+//! rest, and a client that sends the call again instead is refused. `charges.rs` is the server;
+//! nothing in it knows Rejoin. Which of rmcp's settings matter, and why: docs/embedding.md.
 
 mod charges;
 
@@ -15,7 +15,6 @@ use rejoin_gateway::RejoinLayer;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
-use tower_layer::Layer as _;
 
 use charges::Charges;
 

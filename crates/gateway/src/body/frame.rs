@@ -67,6 +67,11 @@ impl FrameWriter {
         self.message(event.seq, &event.payload);
     }
 
+    /// The message of an event alone.
+    pub(super) fn bare(&mut self, event: &Event) {
+        self.bytes.extend_from_slice(&event.payload);
+    }
+
     /// Begins an event of which `rest_bytes` of the payload are not there yet.
     pub(super) fn begin(&mut self, event: &Event, rest_bytes: usize) -> Unfinished {
         let id = self.id(event.seq);

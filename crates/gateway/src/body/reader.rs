@@ -39,6 +39,8 @@ pub(crate) struct Reader {
     /// True until the first event, if the POST is held.
     is_held: bool,
     is_open: bool,
+    /// True if messages are written without the form of events.
+    is_bare: bool,
     /// True if the next gap was announced at the beginning.
     gap_is_known: bool,
     grown: Option<StreamWatch>,
@@ -75,6 +77,7 @@ impl Reader {
             skip: std::mem::take(&mut attach.skip).into_iter().collect(),
             is_held: attach.held,
             is_open: false,
+            is_bare: false,
             gap_is_known: attach.gap.is_some(),
             grown: None,
             unfinished: None,
@@ -84,6 +87,12 @@ impl Reader {
             keep_alive: Duration::from_millis(limits.keep_alive_ms),
             attach,
         }
+    }
+
+    /// Reads the one message of its stream as it is, and nothing beside it.
+    pub(super) fn read_bare(&mut self) {
+        self.is_open = true;
+        self.is_bare = true;
     }
 
     /// The next frame. The caller does not drop the future before it is ready, except to end.
@@ -199,7 +208,11 @@ impl Reader {
                     self.unfinished = Some(frame.begin(event, page.rest_bytes));
                     return Some(frame.finish(self.cursor, None));
                 }
-                frame.event(event);
+                if self.is_bare {
+                    frame.bare(event);
+                } else {
+                    frame.event(event);
+                }
             }
             if let Some(until) = self.until.take_if(|until| event.seq == *until) {
                 frame.replay_end(until);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rejoin_core::effect::{Attach, Effect};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{Input, WireEvent};
@@ -13,10 +14,15 @@ use crate::handle::{Answer, Life};
 
 impl Driver {
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), Stop> {
+        for (connection, challenge) in self.link.heads.news() {
+            if let Some(waiting) = self.waiting.get_mut(&connection) {
+                waiting.challenge = Some(challenge);
+            }
+        }
         for effect in effects {
             match effect {
                 Effect::Open(attach) => self.open(attach),
-                Effect::Reply { connection, body } => self.answer(connection, Answer::Json(body)),
+                Effect::Reply { connection, body } => self.reply(connection, body),
                 Effect::Refuse { connection, rejections, batch } => {
                     self.answer(connection, Answer::Refused { rejections, batch });
                 }
@@ -38,7 +44,17 @@ impl Driver {
                 other => tracing::debug!(?other, "not an effect of this version"),
             }
         }
+        self.link.heads.let_others_go();
         Ok(())
+    }
+
+    fn reply(&mut self, connection: ConnectionId, body: Bytes) {
+        let challenge = self.waiting.get_mut(&connection).and_then(|one| one.challenge.take());
+        let answer = match challenge {
+            Some(challenge) => Answer::Challenged { challenge, body },
+            None => Answer::Json(body),
+        };
+        self.answer(connection, answer);
     }
 
     /// Answers with a stream. If its client leaves before it takes the body, its drop says so.
@@ -64,7 +80,8 @@ impl Driver {
         let source =
             Source { store: Arc::clone(&self.store), session: start.session, epoch: start.epoch };
         let replay_until = attach.replay_until;
-        let body = StreamBody::new(Reader::new(source, attach, orders, limits), reporter);
+        let head = (!attach.held).then(|| self.link.heads.open(connection));
+        let body = StreamBody::new(Reader::new(source, attach, orders, limits), reporter, head);
         tokio::spawn(watcher.run());
         self.attached.retain(|_, attached| !attached.is_gone());
         self.attached.insert(connection, attached);

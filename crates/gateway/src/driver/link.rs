@@ -1,6 +1,7 @@
 //! The driver's end of an upstream session: commands in order, never blocking, and the server
 //! started again when the state machine asks for it.
 
+mod read;
 mod refusal;
 
 use std::collections::VecDeque;
@@ -19,13 +20,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::heads::Heads;
 use crate::handle::SessionTag;
+use crate::room::Share;
 use crate::upstream::{
     CallId, Command, Event, NotSentReason, OpenError, Opened, Opening, Upstream,
 };
 
-/// JSON-RPC error code for an answer that cannot be read.
-const UNREADABLE_CODE: i64 = -32_603;
 /// Time the adapter gets beyond the graces of its child to say that a session has ended.
 const END_MARGIN: Duration = Duration::from_secs(2);
 /// A server that ends by itself sooner than this after its start cannot be used.
@@ -39,6 +40,8 @@ const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Link {
     upstream: Arc<dyn Upstream>,
     initialize: Bytes,
+    /// Room for what waits, here and behind.
+    sending: Share,
     /// The newest headers of the client.
     headers: HeaderMap,
     tag: SessionTag,
@@ -57,6 +60,9 @@ pub(super) struct Link {
     opened_at: Instant,
     /// Short lives of the server in a row.
     short_lives: u32,
+    /// A server that is asked by HTTP may answer a call with a challenge to its client.
+    can_challenge: bool,
+    pub(super) heads: Heads,
 }
 
 enum State {
@@ -83,12 +89,15 @@ impl Link {
         opened: Option<Opened>,
         initialize: Bytes,
         tag: SessionTag,
+        sending: Share,
         limits: &Limits,
     ) -> Self {
         let graces_ms = limits.child_eof_grace_ms.saturating_add(limits.child_term_grace_ms);
+        let can_challenge = upstream.passthrough().is_some();
         Self {
             upstream,
             initialize,
+            sending,
             headers: HeaderMap::new(),
             tag,
             state: opened.map_or(State::Closed, State::from),
@@ -102,13 +111,20 @@ impl Link {
             end_max: Duration::from_millis(graces_ms) + END_MARGIN,
             opened_at: Instant::now(),
             short_lives: 0,
+            can_challenge,
+            heads: Heads::default(),
         }
     }
 
     /// Sends something, or says that it was not sent.
     pub(super) fn send(&mut self, message: ToUpstream) {
-        let command = match message {
-            ToUpstream::Call { call, message } => Command::Call { call, message },
+        let mut command = match message {
+            ToUpstream::Call { call, message, asked_by } => {
+                if let Some(connection) = asked_by.filter(|_| self.can_challenge) {
+                    self.heads.ask(call, connection);
+                }
+                Command::Call { call, message }
+            }
             ToUpstream::Cancel { call, message } => Command::Cancel { call, message },
             ToUpstream::Send(message) => Command::Send { message },
             ToUpstream::Reopen { restore } => return self.reopen(restore),
@@ -118,12 +134,19 @@ impl Link {
             }
             other => return tracing::debug!(?other, "not a command of this version"),
         };
-        let bytes = self.backlog_bytes.saturating_add(size(&command));
+        let bytes = self.backlog_bytes.saturating_add(size(&mut command));
         // An empty backlog takes any message.
         let is_full = self.backlog.len() >= self.backlog_max
             || !self.backlog.is_empty() && bytes > self.backlog_bytes_max;
         if is_full || matches!(self.state, State::Closed) {
             return self.refuse(&command);
+        }
+        if let Some(message) = message_of(&mut command) {
+            let Ok(held) = self.sending.hold(std::mem::take(message)) else {
+                self.sending.log_drop(self.upstream.name(), &self.tag);
+                return self.refuse(&command);
+            };
+            *message = held;
         }
         self.backlog.push_back(command);
         self.backlog_bytes = bytes;
@@ -271,8 +294,8 @@ impl Link {
         let State::Open { commands, .. } = &self.state else { return };
         while !self.backlog.is_empty() {
             let Ok(permit) = commands.try_reserve() else { return };
-            let Some(command) = self.backlog.pop_front() else { return };
-            self.backlog_bytes = self.backlog_bytes.saturating_sub(size(&command));
+            let Some(mut command) = self.backlog.pop_front() else { return };
+            self.backlog_bytes = self.backlog_bytes.saturating_sub(size(&mut command));
             permit.send(command);
         }
     }
@@ -281,13 +304,21 @@ impl Link {
     fn take(&mut self, event: Option<Event>) {
         match event {
             Some(Event::Sent { call }) => self.ready.push_back(FromUpstream::Sent(call)),
+            Some(Event::Begun { call }) => self.heads.let_go(call),
             // Its text says more than that the call was not sent.
-            Some(Event::NotSent { call, reason: NotSentReason::Refused { status, answer } }) => {
+            Some(Event::NotSent {
+                call,
+                reason: NotSentReason::Refused { status, answer, challenge },
+            }) => {
                 tracing::debug!(session = %self.tag, %call, %status, "a call was refused");
+                if let Some(challenge) = challenge {
+                    self.heads.challenge(call, challenge);
+                }
                 self.read(Channel::Call(call), refusal::as_not_run(&answer));
             }
             Some(Event::Lost { call, reason }) => {
                 tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");
+                self.heads.let_go(call);
                 self.ready.push_back(FromUpstream::Lost(call));
             }
             Some(Event::NotSent { call, reason: NotSentReason::SessionGone }) => {
@@ -296,6 +327,7 @@ impl Link {
             }
             Some(Event::NotSent { call, reason }) => {
                 tracing::debug!(session = %self.tag, %call, %reason, "a call was not sent");
+                self.heads.let_go(call);
                 self.ready.push_back(FromUpstream::NotSent(call));
             }
             Some(Event::Message { channel, message }) => self.read(channel, message),
@@ -315,6 +347,7 @@ impl Link {
         self.short_lives = if was_short { self.short_lives.saturating_add(1) } else { 0 };
         self.state = State::Closed;
         self.backlog_bytes = 0;
+        self.heads.let_all_go();
         let untaken = std::mem::take(&mut self.untaken);
         self.ready.push_back(if untaken.is_empty() {
             FromUpstream::Closed
@@ -329,43 +362,25 @@ impl Link {
 
     fn refuse(&mut self, command: &Command) {
         match command {
-            Command::Call { call, .. } => self.ready.push_back(FromUpstream::NotSent(*call)),
-            _ => tracing::debug!(session = %self.tag, "a message to the server was dropped"),
-        }
-    }
-
-    fn read(&mut self, channel: Channel, bytes: Bytes) {
-        let mut push = |message| self.ready.push_back(FromUpstream::Message { channel, message });
-        match message::parse(bytes, self.json_depth_max) {
-            Ok(Incoming::One(message)) => push(message),
-            Ok(Incoming::Batch(messages)) => messages.into_iter().for_each(push),
-            Err(error) => {
-                tracing::debug!(session = %self.tag, %error, "unreadable message of the server");
-                if let Some(call) = channel.call() {
-                    self.read_unreadable(call);
-                }
+            Command::Call { call, .. } => {
+                self.heads.let_go(*call);
+                self.ready.push_back(FromUpstream::NotSent(*call));
             }
-        }
-    }
-
-    /// The answer to a call cannot be read: its client is told so, rather than left waiting.
-    fn read_unreadable(&mut self, call: CallId) {
-        let id = call.to_string();
-        let text = "The server answered, but its answer cannot be read. The call may have run.";
-        let body = message::error_response(Some(id.as_bytes()), UNREADABLE_CODE, text, None);
-        if let Ok(Incoming::One(message)) = message::parse(body, self.json_depth_max) {
-            let channel = Channel::Call(call);
-            self.ready.push_back(FromUpstream::Message { channel, message });
+            _ => tracing::debug!(session = %self.tag, "a message to the server was dropped"),
         }
     }
 }
 
-/// Bytes of a command's message.
-fn size(command: &Command) -> usize {
+fn message_of(command: &mut Command) -> Option<&mut Bytes> {
     match command {
         Command::Call { message, .. }
         | Command::Cancel { message, .. }
-        | Command::Send { message } => message.len(),
-        Command::Headers(_) | Command::End => 0,
+        | Command::Send { message } => Some(message),
+        Command::Headers(_) | Command::End => None,
     }
+}
+
+/// Bytes of a command's message.
+fn size(command: &mut Command) -> usize {
+    message_of(command).map_or(0, |message| message.len())
 }

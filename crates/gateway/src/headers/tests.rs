@@ -2,6 +2,8 @@ use super::*;
 use http::Uri;
 use http::header::{ACCEPT, HOST, ORIGIN};
 
+const COMMAND: Operator = Operator::Command;
+
 fn with(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
@@ -46,7 +48,7 @@ fn the_most_specific_range_of_accept_counts() {
 
 #[test]
 fn only_loopback_and_allowed_hosts_are_let_in() {
-    let allowed = Allowed::new(&["gate.example".into(), "other.example:99".into()], &[]);
+    let allowed = Allowed::new(&["gate.example".into(), "other.example:99".into()], &[], COMMAND);
     let check = |host| allowed.check(&Uri::from_static("/mcp"), &with(&[(HOST, host)]));
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "[::1]:8080", "127.9.9.9"] {
         assert_eq!(check(host), Ok(()), "{host}");
@@ -55,7 +57,7 @@ fn only_loopback_and_allowed_hosts_are_let_in() {
         assert_eq!(check(host), Ok(()), "{host}");
     }
     for host in ["evil.example", "localhost.evil.example", "other.example:98", "10.0.0.1"] {
-        assert_eq!(check(host), Err(HeaderError::ForeignHost), "{host}");
+        assert!(matches!(check(host), Err(HeaderError::ForeignHost { .. })), "{host}");
     }
     let none = allowed.check(&Uri::from_static("/mcp"), &HeaderMap::new());
     assert_eq!(none, Err(HeaderError::BadHost));
@@ -63,12 +65,42 @@ fn only_loopback_and_allowed_hosts_are_let_in() {
     assert_eq!(allowed.check(&Uri::from_static("/mcp"), &two), Err(HeaderError::BadHost));
     let absolute = Uri::from_static("http://evil.example/mcp");
     let local = with(&[(HOST, "localhost")]);
-    assert_eq!(allowed.check(&absolute, &local), Err(HeaderError::ForeignHost));
+    let error = allowed.check(&absolute, &local).unwrap_err();
+    assert!(error.to_string().starts_with("`evil.example` is not an allowed Host"), "{error}");
+}
+
+/// A name is made for a shell or a config only if nothing in it could do more there than name.
+#[test]
+fn who_is_not_let_in_is_named_with_the_remedy_if_it_can_be_shown() {
+    let check = |operator, name: &HeaderName, value| {
+        let host = if *name == HOST { value } else { "localhost" };
+        let mut fields = vec![(HOST, host)];
+        if *name == ORIGIN {
+            fields.push((ORIGIN, value));
+        }
+        let allowed = Allowed::new(&[], &[], operator);
+        allowed.check(&Uri::from_static("/mcp"), &with(&fields)).unwrap_err().to_string()
+    };
+    let said = check(COMMAND, &HOST, "mcp.example:8443");
+    assert!(said.starts_with("`mcp.example:8443` is not"), "{said}");
+    assert!(said.contains("--allow-host mcp.example:8443 (allow_hosts in a file)"), "{said}");
+    let said = check(COMMAND, &ORIGIN, "https://app.example");
+    assert!(said.contains("--allow-origin https://app.example (allow_origins in a"), "{said}");
+    let said = check(Operator::Application, &HOST, "mcp.example");
+    assert!(said.ends_with("add it to LayerConfig::allowed_hosts"), "{said}");
+    let said = check(Operator::Application, &ORIGIN, "https://app.example");
+    assert!(said.ends_with("add it to LayerConfig::allowed_origins"), "{said}");
+    let long: &str = Box::leak("x".repeat(300).into_boxed_str());
+    for (name, value) in [(&HOST, "a;reboot"), (&ORIGIN, "https://a`b"), (&ORIGIN, long)] {
+        let said = check(COMMAND, name, value);
+        assert!(said.starts_with("what the request names is not"), "{said}");
+        assert!(!said.contains(value) && said.len() < 200, "{said}");
+    }
 }
 
 #[test]
 fn only_loopback_and_allowed_origins_are_let_in() {
-    let allowed = Allowed::new(&[], &["https://app.example".into()]);
+    let allowed = Allowed::new(&[], &["https://app.example".into()], COMMAND);
     let check = |origin| {
         let headers = with(&[(HOST, "localhost"), (ORIGIN, origin)]);
         allowed.check(&Uri::from_static("/mcp"), &headers)
@@ -81,7 +113,7 @@ fn only_loopback_and_allowed_origins_are_let_in() {
     let bad =
         ["null", "https://evil.example", "http://app.example", "file://localhost", "localhost"];
     for origin in bad {
-        assert_eq!(check(origin), Err(HeaderError::ForeignOrigin), "{origin}");
+        assert!(matches!(check(origin), Err(HeaderError::ForeignOrigin { .. })), "{origin}");
     }
 }
 

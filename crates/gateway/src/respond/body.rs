@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use rejoin_core::message::{IdKey, Incoming, Kind, error_response};
+use rejoin_core::rejection::REFUSED_BY;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -89,5 +90,11 @@ pub(super) fn array(messages: impl Iterator<Item = Bytes>) -> Bytes {
 
 /// `data` of an error that passes with time.
 pub(super) fn retry_data(retry_after_ms: u64) -> String {
-    json!({ "sendAgain": true, "retryAfterMs": retry_after_ms, "doc": OVERLOADED_DOC }).to_string()
+    let data = json!({
+        "by": REFUSED_BY,
+        "sendAgain": true,
+        "retryAfterMs": retry_after_ms,
+        "doc": OVERLOADED_DOC,
+    });
+    data.to_string()
 }

@@ -45,7 +45,9 @@ const fn refused(status: StatusCode, code: i64, softens: bool) -> Failure {
 
 pub(super) fn of_header(error: &HeaderError) -> Failure {
     let status = match error {
-        HeaderError::ForeignHost | HeaderError::ForeignOrigin => StatusCode::FORBIDDEN,
+        HeaderError::ForeignHost { .. } | HeaderError::ForeignOrigin { .. } => {
+            StatusCode::FORBIDDEN
+        }
         HeaderError::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         HeaderError::CannotAcceptBoth | HeaderError::CannotAcceptStream => {
             StatusCode::NOT_ACCEPTABLE
@@ -110,7 +112,9 @@ fn of_initialize(error: &InitializeError) -> Failure {
         InitializeError::Open(OpenError::TimedOut { .. }) => {
             refused(StatusCode::GATEWAY_TIMEOUT, INTERNAL_ERROR, true)
         }
-        InitializeError::Open(_) | InitializeError::BadAnswer { .. } => {
+        InitializeError::Open(_)
+        | InitializeError::BadAnswer { .. }
+        | InitializeError::StatelessAgreement { .. } => {
             refused(StatusCode::BAD_GATEWAY, INTERNAL_ERROR, true)
         }
     }

@@ -146,6 +146,7 @@ async fn a_full_gateway_says_when_to_come_again_and_that_nothing_ran() {
     let message = body["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("Not run. All 3 sessions"), "{message}");
     assert_eq!(body["error"]["data"]["sendAgain"], true);
+    assert_eq!(body["error"]["data"]["by"], "rejoin");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -84,6 +85,8 @@ pub struct Tap {
     socket: Arc<Socket>,
     /// Newest mark recorded as flushed, to leave waiters alone when nothing is new.
     flushed_mark: u64,
+    /// What comes before the socket's next bytes.
+    unread: Bytes,
 }
 
 impl Tap {
@@ -93,12 +96,17 @@ impl Tap {
             let shared = Arc::new(Shared::new(socket.clone()));
             Socket { stream, shared }
         });
-        Self { socket, flushed_mark: 0 }
+        Self { socket, flushed_mark: 0, unread: Bytes::new() }
     }
 
     /// The handle for observers.
     pub fn wire(&self) -> Wire {
         Wire(Arc::clone(&self.socket.shared))
+    }
+
+    /// Gives bytes back that were read.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.unread = bytes;
     }
 
     /// Keeps the socket open beyond hyper's use of it, for an end that is watched.
@@ -109,14 +117,19 @@ impl Tap {
 
 impl AsyncRead for Tap {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let socket = &self.socket;
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
+        if !self.unread.is_empty() {
+            let length = buf.remaining().min(self.unread.len());
+            buf.put_slice(&self.unread.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        let socket = &self.socket;
         loop {
             ready!(socket.stream.poll_read_ready(cx)).map_err(|error| socket.note_error(error))?;
             match socket.stream.try_read_buf(buf) {

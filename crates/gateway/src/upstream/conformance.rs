@@ -132,9 +132,14 @@ impl Session {
         self.commands = None;
     }
 
-    /// The next event. `None`: the channel ended, after `Closed`.
+    /// The next event but [`Event::Begun`]. `None`: the channel ended, after `Closed`.
     pub async fn next(&mut self) -> Option<Event> {
-        let event = timeout(WAIT, self.events.recv()).await.expect("an event comes");
+        let event = loop {
+            let event = timeout(WAIT, self.events.recv()).await.expect("an event comes");
+            let Some(Event::Begun { call }) = event else { break event };
+            assert_eq!(self.outcomes.get(&call), Some(&true), "begun before Sent: {call}");
+            assert!(!self.settled.contains(&call), "begun after its end: {call}");
+        };
         assert!(!(self.closed && event.is_some()), "after Closed came {event:?}");
         match &event {
             Some(Event::Sent { call }) => self.outcome(*call, true),
@@ -151,7 +156,7 @@ impl Session {
             Some(Event::Message { channel: Channel::Call(call), .. }) => {
                 assert_eq!(self.outcomes.get(call), Some(&true), "an answer before Sent: {call}");
             }
-            Some(Event::Message { .. }) => {}
+            Some(Event::Message { .. } | Event::Begun { .. }) => {}
             Some(Event::Closed { .. }) => self.closed = true,
             None => assert!(self.closed, "the channel ended without Closed"),
         }

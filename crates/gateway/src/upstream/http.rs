@@ -24,7 +24,7 @@ use self::wire::{HttpClient, Wire};
 use super::{OpenError, Opened, Opening, Upstream};
 use crate::headers::is_reserved;
 use crate::passthrough::Passthrough;
-use crate::room::ByteRoom;
+use crate::throttle::SharedThrottle;
 
 mod answer;
 mod backoff;
@@ -87,7 +87,7 @@ pub enum HttpUpstreamError {
     /// A user name or password in the URL.
     #[error(
         "the URL holds a user name: take it out, and name the source of the whole Authorization \
-         value with --upstream-auth"
+         value with --upstream-auth (in a file: upstream_auth)"
     )]
     UserInUrl,
     /// A fragment, which no server is ever sent (RFC 9110 section 7.1).
@@ -133,8 +133,17 @@ struct Origin {
     credential: Credential,
     forwarded: Vec<HeaderName>,
     limits: Arc<Limits>,
-    /// Of all messages on their way to this server.
-    room: ByteRoom,
+    /// Of lost messages, of which clients and servers can send any number.
+    losses: SharedThrottle,
+}
+
+impl Origin {
+    /// Logs, now and then, what became of a message that is lost to somebody.
+    fn warn(&self, what: &str, why: &str) {
+        if let Some(unlogged) = self.losses.admit() {
+            tracing::warn!(upstream = %self.name, why, unlogged, "{what}");
+        }
+    }
 }
 
 impl HttpUpstream {
@@ -161,8 +170,8 @@ impl HttpUpstream {
     pub(super) fn over(transport: impl Transport, place: Place, limits: Arc<Limits>) -> Self {
         let Place { name, uri, auth, forwarded, headers } = place;
         let (wire, credential) = (Wire::new(transport, headers), Credential::new(auth));
-        let room = ByteRoom::new(&limits);
-        let origin = Origin { name, uri, wire, credential, forwarded, limits, room };
+        let losses = SharedThrottle::default();
+        let origin = Origin { name, uri, wire, credential, forwarded, limits, losses };
         Self { origin: Arc::new(origin) }
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use ::http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use ::http::uri::PathAndQuery;
-use ::http::{HeaderValue, Request, Response, Uri};
+use ::http::{HeaderValue, Request, Response, StatusCode, Uri};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -153,7 +153,7 @@ impl ServiceUpstream {
 #[async_trait]
 impl Upstream for ServiceUpstream {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
-        self.http.open(opening).await
+        self.http.open(opening).await.map_err(of_this_process)
     }
 
     fn name(&self) -> &str {
@@ -166,6 +166,30 @@ impl Upstream for ServiceUpstream {
 
     fn passthrough(&self) -> Option<&dyn Passthrough> {
         self.http.passthrough()
+    }
+}
+
+/// The same error, told to whoever has the service in their own code: there is no URL to check.
+fn of_this_process(error: OpenError) -> OpenError {
+    match error {
+        OpenError::Refused { upstream, status, headers, body, .. } => {
+            let remedy = match status {
+                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                    "its MCP endpoint is not at LayerConfig::path: set that to the path of its \
+                     route, such as /mcp"
+                }
+                _ => "it says why in its own log, if at all",
+            };
+            OpenError::Refused { upstream, remedy, status, headers, body }
+        }
+        OpenError::Unreachable { upstream, what } => {
+            let remedy = "a panic is told on the standard error of this process";
+            OpenError::Broken { upstream, what, remedy }
+        }
+        OpenError::TimedOut { upstream, limit_ms, .. } => {
+            OpenError::TimedOut { upstream, limit_ms, log: "its own log" }
+        }
+        other => other,
     }
 }
 

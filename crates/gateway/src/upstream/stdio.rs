@@ -6,6 +6,7 @@
 //! (`stderr`), and the delivery gives the driver its events (`relay::Delivery`). The supervisor
 //! (`child::Supervisor`) owns the process: it outlasts them until nothing is left of its group.
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,6 @@ use self::program::Program;
 use self::relay::{Delivery, Intake};
 use super::outlet::{Outlet, events_max};
 use super::{CloseReason, Event, OpenError, Opened, Opening, Upstream};
-use crate::room::ByteRoom;
 
 mod child;
 mod input;
@@ -48,8 +48,6 @@ pub struct StdioUpstream {
     name: Arc<str>,
     limits: Arc<Limits>,
     children: Arc<Semaphore>,
-    /// Of all messages that wait for their servers to read them.
-    queued_room: ByteRoom,
 }
 
 /// Places for child processes (`children_max`). Clones are the same places.
@@ -75,8 +73,7 @@ impl StdioUpstream {
         let name = base.unwrap_or_else(|| command.clone()).into();
         let program = Program::new(command, args.into_iter().map(Into::into).collect());
         let Children(children) = Children::new(&limits);
-        let queued_room = ByteRoom::new(&limits);
-        Self { program, name, limits, children, queued_room }
+        Self { program, name, limits, children }
     }
 
     /// Goes by this name instead of the command's: two servers may run the same command.
@@ -94,6 +91,13 @@ impl StdioUpstream {
         self
     }
 
+    /// Does not have these variables of the gateway's: they may be secrets of another server. One
+    /// that [`with_environment`](Self::with_environment) gives it stays.
+    pub fn without_variables(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.program.withheld.extend(names);
+        self
+    }
+
     /// Runs in this directory instead of the gateway's.
     pub fn in_directory(mut self, directory: PathBuf) -> Self {
         self.program.directory = Some(directory);
@@ -106,14 +110,24 @@ impl StdioUpstream {
         self
     }
 
-    /// Looks for the command without starting it: it may still be installed later.
+    /// Looks for the command and its directory without starting it: both may still come later.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Spawn`], as [`Upstream::open`] would now have it.
+    /// [`OpenError::Directory`] or [`OpenError::Spawn`], as [`Upstream::open`] would now have it.
     pub fn find(&self) -> Result<(), OpenError> {
-        child::find(&self.program)
-            .map_err(|source| OpenError::Spawn { command: self.program.command.clone(), source })
+        if let Some(directory) = &self.program.directory {
+            child::enter(directory).map_err(|source| OpenError::Directory {
+                command: self.program.command.clone(),
+                directory: directory.clone(),
+                source,
+            })?;
+        }
+        child::find(&self.program).map_err(|source| self.not_started(source))
+    }
+
+    fn not_started(&self, source: io::Error) -> OpenError {
+        OpenError::Spawn { command: self.program.command.clone(), source }
     }
 
     /// Messages in one queue. A channel cannot hold more than the runtime can count.
@@ -124,11 +138,12 @@ impl StdioUpstream {
     /// Starts the child and the tasks that own it.
     fn start(&self, permit: OwnedSemaphorePermit) -> Result<Starting, OpenError> {
         let limits = &self.limits;
+        // The system does not tell a missing directory from a missing program.
         let (process, pipes) = child::start(&self.program)
-            .map_err(|source| OpenError::Spawn { command: self.program.command.clone(), source })?;
+            .map_err(|source| self.find().err().unwrap_or_else(|| self.not_started(source)))?;
         let queue_max = self.queue_max();
         let queued_bytes_max = limits.body_bytes_max.saturating_mul(2);
-        let (queue, queued) = input::queue(queue_max, queued_bytes_max, self.queued_room.clone());
+        let (queue, queued) = input::queue(queue_max, queued_bytes_max);
         // Outcomes that may wait while the driver receives nothing: more than can be commanded.
         let (notices, noticed) = mpsc::channel(queue_max * 4);
         let (batches, batched) = mpsc::channel(1);
@@ -248,11 +263,12 @@ impl Upstream for StdioUpstream {
         let deadline = Instant::now() + Duration::from_millis(limits.initialize_max_ms);
         let mut starting = self.start(permit)?;
         // An empty queue takes any message.
-        let _ = starting.queue.push_other(&initialize);
+        let _ = starting.queue.push_other(initialize.clone());
         let (answer, early) =
             timeout_at(deadline, self.answer(&mut starting, id)).await.map_err(|_| {
                 let upstream = self.name.to_string();
-                OpenError::TimedOut { upstream, limit_ms: limits.initialize_max_ms }
+                let log = "its standard error in the log";
+                OpenError::TimedOut { upstream, limit_ms: limits.initialize_max_ms, log }
             })??;
 
         let queue_max = self.queue_max();

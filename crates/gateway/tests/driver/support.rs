@@ -18,8 +18,8 @@ use rejoin_core::session::SessionStart;
 use rejoin_core::settings::Settings;
 use rejoin_core::token::{DedupKey, DedupRecord, Token};
 use rejoin_gateway::handle::{
-    Answer, Clock, ConnectionIds, DriverParts, NoteSink, PostRequest, SessionHandle, SessionTag,
-    StreamBody,
+    Answer, Clock, ConnectionIds, DriverParts, MessageRoom, NoteSink, PostRequest, SessionHandle,
+    SessionTag, StreamBody,
 };
 use rejoin_gateway::tap::Wire;
 use rejoin_gateway::upstream::{
@@ -334,6 +334,7 @@ impl World {
             upstream: Arc::clone(&upstream) as Arc<dyn Upstream>,
             opened: Some(opened),
             initialize: Bytes::from_static(b"{}"),
+            sending: MessageRoom::new(&self.settings.limits),
             notes: Arc::clone(&notes) as Arc<dyn NoteSink>,
             connections: self.connections.clone(),
             clock: Clock::start(),

@@ -76,3 +76,25 @@ async fn a_batch_that_is_refused_is_refused_for_each_request_and_none_runs() -> 
     assert_eq!(bench.server.runs("echo"), 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_cancel_of_a_call_in_its_own_batch_is_not_lost() -> TestResult {
+    let bench = Bench::start().await?;
+    let session = bench.session_as(Identity::of_revision("2025-03-26")).await?;
+    let mut hanging = call(1);
+    hanging["params"]["name"] = json!("hang");
+    let method = "notifications/cancelled";
+    let cancel = |id: u64| json!({"jsonrpc": "2.0", "method": method, "params": {"requestId": id}});
+    // Whichever comes first in the array, and beside a call that goes on.
+    let mut stream = session.post(&json!([cancel(1), hanging, call(2), cancel(7)])).await?;
+    stream.clean_rest().await?;
+    let answers: Vec<Value> = stream.events().iter().filter_map(|e| e.message()).collect();
+    let answered = |id: u64| answers.iter().filter(|answer| answer["id"] == id).count();
+    assert_eq!(answered(2), 1, "{answers:?}");
+    let seen = bench.server.seen();
+    let place = |method: &str| seen.iter().position(|message| message["method"] == method);
+    let cancelled = seen.iter().filter(|m| m["method"] == "notifications/cancelled").count();
+    assert_eq!(cancelled, 1, "{seen:?}");
+    assert!(place("tools/call") < place("notifications/cancelled"), "{seen:?}");
+    Ok(())
+}

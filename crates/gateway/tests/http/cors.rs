@@ -68,6 +68,7 @@ async fn a_page_reads_its_session_and_every_header_of_a_stream_and_of_a_refusal(
             "last-event-id",
             "mcp-replay-until",
             "retry-after",
+            "www-authenticate",
         ] {
             assert!(exposed.contains(&header.to_owned()), "{header} is not in {exposed:?}");
         }

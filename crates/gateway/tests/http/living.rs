@@ -31,7 +31,7 @@ struct Process {
 #[derive(Default)]
 pub(crate) struct Living {
     processes: Mutex<Vec<Process>>,
-    /// Lets one call go on that waits: a task that is created slowly, or a task's result.
+    /// Lets one call go on that waits: a slow one, or one for a task's result.
     pub(crate) go_on: Notify,
 }
 
@@ -113,11 +113,14 @@ impl Living {
         let tool = &message["params"]["name"];
         let result = match message["method"].as_str().unwrap_or_default() {
             "tools/call" if tool == "hang" => return,
-            "tools/call" if message["params"]["task"].is_object() => {
+            "tools/call" => {
                 if tool == "slow" {
                     self.go_on.notified().await;
                 }
-                json!({"task": {"taskId": TASK, "status": "working", "ttl": 60_000}})
+                match message["params"]["task"].is_object() {
+                    true => json!({"task": {"taskId": TASK, "status": "working", "ttl": 60_000}}),
+                    false => json!({}),
+                }
             }
             "tasks/get" => json!({"taskId": TASK, "status": "working", "ttl": 60_000}),
             "tasks/result" => {
@@ -138,7 +141,7 @@ fn bytes(message: &Value) -> Bytes {
 
 /// The server as one upstream.
 #[derive(Default)]
-pub(crate) struct Face(Arc<Living>);
+pub(crate) struct Face(pub(crate) Arc<Living>);
 
 #[async_trait]
 impl Upstream for Face {

@@ -171,6 +171,7 @@ fn challenge(status: u16) -> OpenError {
     let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
     OpenError::Refused {
         upstream: "fake".into(),
+        remedy: "check it",
         status: StatusCode::from_u16(status).unwrap(),
         headers: Box::new(headers.into_iter().collect()),
         body: "who are you?".into(),

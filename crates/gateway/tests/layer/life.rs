@@ -1,17 +1,14 @@
 //! Sessions, mounts and the end of an application.
 
-use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Request, Version};
-use http_body_util::{BodyExt as _, Full};
+use http::Version;
+use http::header::HOST;
 use rejoin_testkit::check::{Owed, complete};
 use rejoin_testkit::deadline::{WAIT, until, within};
 use rejoin_testkit::failure::{Failure, TestResult};
 use rejoin_testkit::session::{Identity, Session};
-use serde_json::{Value, json};
 use tower_service::Service as _;
 
-use crate::support::{Bench, LISTENERS, Listener, charge, text};
+use crate::support::{Bench, LISTENERS, Listener, charge, initialize, json_of, text};
 
 #[tokio::test]
 async fn a_deleted_session_is_gone_and_so_is_the_one_behind_it() -> TestResult {
@@ -69,23 +66,14 @@ async fn at_the_end_running_calls_finish_and_nothing_new_begins() -> TestResult 
 #[tokio::test]
 async fn a_request_of_http_2_is_let_in_by_its_target_wherever_it_is_mounted() -> TestResult {
     let bench = Bench::start(Listener::Rejoin).await?;
-    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": { "name": "test", "version": "1" },
-    } });
     for (host, status) in [("localhost", 200), ("tools.example", 200), ("evil.example", 403)] {
-        let request = Request::post(format!("http://{host}/any/where"))
-            .version(Version::HTTP_2)
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .body(Full::new(Bytes::from(initialize.to_string())))?;
+        let mut request = initialize(host, Version::HTTP_2)?;
+        request.headers_mut().remove(HOST);
         let response = bench.service.clone().call(request).await?;
         assert_eq!(response.status(), status, "{host}");
         if status == 200 {
             assert!(response.headers().contains_key("mcp-session-id"));
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            let answer: Value = serde_json::from_slice(&body)?;
+            let answer = json_of(response).await?;
             assert!(answer["result"]["capabilities"]["tools"].is_object(), "{answer}");
         }
     }

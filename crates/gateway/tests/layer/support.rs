@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::{Request, Response, Version};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full};
 use rejoin_core::settings::Settings;
 use rejoin_gateway::{LayerConfig, RejoinLayer, RejoinService, serve};
 use rejoin_testkit::call::Call;
@@ -20,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tower_layer::Layer as _;
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -44,6 +49,18 @@ pub(crate) const LISTENERS: [Listener; 2] = [Listener::Rejoin, Listener::Axum];
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    /// Takes what is logged in this thread until the guard is dropped. A test whose code logs
+    /// without it can switch the same line of code off for all others.
+    pub(crate) fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let logging = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(LOG))
+            .with_writer(log.clone())
+            .with_ansi(false);
+        let logging = tracing::subscriber::set_default(logging.finish());
+        (log, logging)
+    }
+
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
@@ -93,7 +110,7 @@ pub(crate) struct Bench {
     /// Tells the application to end.
     pub(crate) stop: Option<oneshot::Sender<()>>,
     pub(crate) serving: JoinHandle<()>,
-    _logging: tracing::subscriber::DefaultGuard,
+    _logging: DefaultGuard,
 }
 
 impl Drop for Bench {
@@ -115,13 +132,7 @@ impl Bench {
         listener: Listener,
         set: impl FnOnce(&mut SessionConfig),
     ) -> Result<Self, Failure> {
-        let log = Log::default();
-        let filter = EnvFilter::new(LOG);
-        let logging = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(log.clone())
-            .with_ansi(false);
-        let logging = tracing::subscriber::set_default(logging.finish());
+        let (log, logging) = Log::start();
         let charges = Charges::default();
         let mut sessions = LocalSessionManager::default();
         sessions.session_config.keep_alive = None;
@@ -174,6 +185,28 @@ impl Bench {
         self.cut(connection).await?;
         Ok(cursor)
     }
+}
+
+/// The request that opens a session, as a client sends it to `host`.
+pub(crate) fn initialize(host: &str, version: Version) -> Result<Request<Full<Bytes>>, Failure> {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" },
+    } });
+    let request = Request::post(format!("http://{host}/any/where")).version(version);
+    let request = request.header(CONTENT_TYPE, "application/json").header(HOST, host);
+    let request = request.header(ACCEPT, "application/json, text/event-stream");
+    Ok(request.body(Full::new(Bytes::from(message.to_string())))?)
+}
+
+/// The JSON of an answer.
+pub(crate) async fn json_of<B: Body>(response: Response<B>) -> Result<Value, Failure>
+where
+    B::Error: std::fmt::Debug,
+{
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    Ok(serde_json::from_slice(&body)?)
 }
 
 /// A layer with limits short enough for a test: `4 x retry <= owed_grace < hold_max`.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use rejoin_testkit::call::Call;
 use rejoin_testkit::failure::{Failure, TestResult};
-use rejoin_testkit::session::Session;
+use rejoin_testkit::session::{Identity, Session};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -74,8 +74,12 @@ fn said(peer: &Peer, own: Option<&str>) -> String {
     let body: Value = serde_json::from_slice(&peer.body).unwrap_or_default();
     let named = own.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
     let json = "Content-Type: application/json\r\nConnection: close\r\n";
+    let revision = match &body["params"]["clientInfo"]["name"] {
+        stubborn if stubborn == "stubborn" => &json!("2026-07-28"),
+        _ => &body["params"]["protocolVersion"],
+    };
     let result = match body["method"].as_str() {
-        Some("initialize") => json!({"protocolVersion": body["params"]["protocolVersion"],
+        Some("initialize") => json!({"protocolVersion": revision,
             "capabilities": {"tools": {}}, "serverInfo": {"name": "both", "version": "1"}}),
         Some(_) if body["id"].is_null() => return answer("202 Accepted", json, ""),
         Some(_) => json!({"content": [{"type": "text", "text": "ran"}]}),
@@ -117,7 +121,56 @@ async fn a_newer_request_with_a_session_header_is_passed_and_makes_no_state() ->
             assert_eq!((status.as_str(), &body["id"]), ("200", &json!(9)));
         }
     }
-    assert_eq!(server.seen("tools/call").len(), 4);
+    let seen = server.seen("tools/call");
+    let presented: Vec<_> = seen.iter().map(|seen| seen.session.as_deref()).collect();
+    let foreign = Some("nobody's");
+    assert_eq!(presented, [foreign, foreign, None, None], "the gateway's own id stays with it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_initialize_for_a_revision_without_sessions_opens_a_guarded_session() -> TestResult {
+    let server = DualEra::start(Some("theirs")).await?;
+    let identity = Identity::of_revision("2026-07-28");
+    let session = Session::open_as(server.bench.address, identity).await?;
+    let agreed = &session.initialize_result()["protocolVersion"];
+    assert_eq!(agreed, "2025-11-25", "the server agrees on what it is asked for");
+    let mut call = session.call(&Call::new(5, "t", json!({}))).await?;
+    assert_eq!(call.response().await?["id"], 5);
+    assert_eq!(call.head().await?.header("mcp-stream-resumable"), Some("true"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_insists_on_a_revision_without_sessions_opens_none() -> TestResult {
+    let server = DualEra::start(Some("theirs")).await?;
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "stubborn", "version": "1"}});
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params});
+    let got = server.bench.client(&post("", &request.to_string())).await?.answer().await?;
+    assert_eq!((got.status(), got.field("mcp-session-id")), ("502", None), "{}", got.head);
+    let message = got.json()["error"]["message"].to_string();
+    assert!(message.contains("agreed on revision 2026-07-28"), "{message}");
+    assert!(message.contains("which was asked for 2025-11-25"), "{message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_date_is_no_newer_revision_and_leaves_no_session() -> TestResult {
+    let server = DualEra::start(Some("theirs")).await?;
+    let session = Session::open(server.bench.address).await?;
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "t"}});
+    for claimed in ["draft", "DRAFT-2026-v1", "latest", "v1", "2026-7-28", "99", "2025-12-01"] {
+        let named =
+            format!("Mcp-Session-Id: {}\r\nMcp-Protocol-Version: {claimed}\r\n", session.id());
+        let (status, body) = server.ask(&post(&named, &call.to_string())).await?;
+        assert_eq!((status.as_str(), &body["id"]), ("400", &json!(9)), "{claimed}");
+        let stream = format!("{named}Accept: text/event-stream\r\n");
+        let get = bare("GET", "/mcp", &stream).replace("Accept: */*\r\n", "");
+        assert_eq!(server.ask(&get).await?.0, "400", "{claimed}");
+        assert_eq!(server.ask(&bare("DELETE", "/mcp", &named)).await?.0, "400", "{claimed}");
+    }
+    assert!(server.seen("tools/call").is_empty());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rejoin_core::settings::Settings;
 use rejoin_gateway::config::GatewayConfig;
 use rejoin_gateway::gateway::Gateway;
-use rejoin_gateway::listen;
+use rejoin_gateway::listen::{self, ListenConfig};
 use rejoin_gateway::upstream::Upstream;
 use rejoin_store::{MemoryLimits, MemoryStore};
 use rejoin_testkit::failure::Failure;
@@ -21,8 +21,17 @@ pub(crate) async fn serve(
     upstream: Arc<dyn Upstream>,
     settings: Settings,
 ) -> Result<(Gateway, SocketAddr, JoinHandle<()>), Failure> {
-    let limits = settings.limits.clone();
-    let store = Arc::new(MemoryStore::new(MemoryLimits::from(&limits))?);
+    let config = ListenConfig::from(&settings.limits);
+    serve_by(config, upstream, settings).await
+}
+
+/// As [`serve`], by a listener as chosen.
+pub(crate) async fn serve_by(
+    config: ListenConfig,
+    upstream: Arc<dyn Upstream>,
+    settings: Settings,
+) -> Result<(Gateway, SocketAddr, JoinHandle<()>), Failure> {
+    let store = Arc::new(MemoryStore::new(MemoryLimits::from(&settings.limits))?);
     let gateway = Gateway::new(GatewayConfig::new(Arc::new(settings), upstream, store))?;
     let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
     let face = gateway.clone();
@@ -32,7 +41,7 @@ pub(crate) async fn serve(
             let gateway = face.clone();
             async move { gateway.handle(request).await }
         };
-        listen::serve(listener, &limits, handle, stopping.stopping(), CONNECTIONS_END).await;
+        listen::serve(listener, config, handle, stopping.stopping(), CONNECTIONS_END).await;
     });
     Ok((gateway, address, serving))
 }

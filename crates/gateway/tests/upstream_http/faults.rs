@@ -29,7 +29,7 @@ async fn a_status_that_excludes_processing_refuses_the_call() {
         let Event::NotSent { call: refused, reason } = event(&mut session).await else {
             panic!("{code} is a refusal")
         };
-        let NotSentReason::Refused { status, answer } = reason else { panic!("{reason:?}") };
+        let NotSentReason::Refused { status, answer, .. } = reason else { panic!("{reason:?}") };
         assert_eq!((refused, status.as_u16()), (CallId(call), code));
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let error = &answer["error"];

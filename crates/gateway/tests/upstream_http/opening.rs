@@ -101,6 +101,16 @@ async fn a_refusal_comes_back_with_status_challenge_and_body() {
         assert!(!headers.contains_key("x-other"));
         assert_eq!(body, "denied");
     }
+    for (status, path, remedy) in [
+        ("404", "/", "most servers are at /mcp"),
+        ("405", "", "most servers are at /mcp"),
+        ("404", "/mcp", "check URL and credentials"),
+        ("502", "/", "check URL and credentials"),
+    ] {
+        let server = Server::start(&[&format!("refuse={status}")]);
+        let error = open_error(&at(&format!("{}{path}", server.url), options())).await;
+        assert!(error.to_string().contains(remedy), "{path}: {error}");
+    }
     let error = open_error(&served(&["refuse=502"])).await;
     assert!(matches!(error, OpenError::Refused { status: StatusCode::BAD_GATEWAY, .. }));
 }
@@ -124,6 +134,8 @@ async fn a_silent_server_times_out() {
     Arc::make_mut(&mut options.limits).initialize_max_ms = 200;
     let error = open_error(&at(&format!("{}/mcp", server.url), options)).await;
     assert!(matches!(error, OpenError::TimedOut { limit_ms: 200, .. }), "{error:?}");
+    // Of a server elsewhere nothing is seen of its standard error.
+    assert!(error.to_string().contains("see the log of that server"), "{error}");
 }
 
 #[tokio::test]
@@ -167,7 +179,7 @@ async fn seen_headers(opened: &mut Opened, call: u64) -> Vec<Value> {
                 let requests = value["result"]["requests"].as_array().expect("a list");
                 return requests.iter().map(|request| request["headers"].clone()).collect();
             }
-            Some(Event::Sent { .. }) => {}
+            Some(Event::Sent { .. } | Event::Begun { .. }) => {}
             other => panic!("expected an answer, got {other:?}"),
         }
     }
@@ -259,5 +271,5 @@ async fn tls_trusts_the_authority_of_a_file_and_no_other() {
     trusting.ca_file = Some(path("ca"));
     let error = open_error(&at(&plain.url.replace("http://", "https://"), trusting)).await;
     let text = error.to_string();
-    assert!(text.contains("it does not speak TLS: is its URL http://?"), "{text}");
+    assert!(text.contains("it does not speak TLS, its URL may begin with http:; check"), "{text}");
 }

@@ -165,7 +165,7 @@ pub(super) fn stream(id: StreamId, state: StreamState) -> Stream {
 }
 
 /// The own row of a session, with something to know it by.
-pub(super) fn row(origin: &'static str) -> SessionRow {
+pub(crate) fn row(origin: &'static str) -> SessionRow {
     let start = SessionStart {
         session: digest(b"s"),
         ledger_epoch: 1,

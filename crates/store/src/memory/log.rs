@@ -89,6 +89,9 @@ impl SessionLog {
             return None;
         }
         self.fence.0 += 1;
+        let chains = self.chains.iter();
+        let mut tails: Vec<_> = chains.filter_map(|(&id, chain)| chain.tail(id)).collect();
+        tails.sort_unstable_by_key(|tail| tail.stream);
         Some(Loaded {
             fence: self.fence,
             version: self.version,
@@ -96,7 +99,7 @@ impl SessionLog {
             row: self.row.as_deref().cloned(),
             calls: self.calls.values().cloned().collect(),
             streams: self.streams.values().cloned().collect(),
-            tails: self.chains.iter().filter_map(|(&id, chain)| chain.tail(id)).collect(),
+            tails,
             last_seq: self.last_seq,
         })
     }

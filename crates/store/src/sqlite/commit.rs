@@ -5,9 +5,9 @@ use rejoin_core::effect::Batch;
 use crate::charge::{EVENT_OVERHEAD_BYTES, batch_bytes, is_always_admitted, size};
 use crate::contract::{Fence, SessionKey, Version};
 use crate::error::CommitError;
-use crate::sqlite::act::{Act, Ground};
 use crate::sqlite::books::Amounts;
 use crate::sqlite::chains::Chains;
+use crate::sqlite::operation::{Operation, Transaction};
 use crate::sqlite::row::{encode, integer};
 use crate::sqlite::sessions::SessionRow;
 use crate::sqlite::tail::Change;
@@ -58,7 +58,7 @@ fn id_of(call: &rejoin_core::ledger::Call) -> u64 {
     call.id.0
 }
 
-impl Act for Commit {
+impl Operation for Commit {
     type Output = Result<Version, CommitError>;
 
     fn is_durable(&self) -> bool {
@@ -69,8 +69,8 @@ impl Act for Commit {
         true
     }
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
-        let connection = ground.connection;
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
+        let connection = transaction.connection;
         let Some(mut session) = SessionRow::find(connection, &self.session)? else {
             return Ok(Err(CommitError::UnknownSession));
         };
@@ -89,14 +89,14 @@ impl Act for Commit {
             return Ok(Err(taken));
         }
         if !is_always_admitted(&self.batch)
-            && let Err(full) = ground.check_room(&session.principal, batch_bytes(&self.batch))
+            && let Err(full) = transaction.check_room(&session.principal, batch_bytes(&self.batch))
         {
             return Ok(Err(full.into()));
         }
         if self.batch.is_empty() {
             return Ok(Ok(expected));
         }
-        self.write(ground, session, chains).map(Ok)
+        self.write(transaction, session, chains).map(Ok)
     }
 }
 
@@ -104,40 +104,39 @@ impl Commit {
     /// Writes what was checked in the same transaction.
     fn write(
         self,
-        ground: &mut Ground<'_>,
+        transaction: &mut Transaction<'_>,
         mut session: SessionRow,
         mut chains: Chains<'_>,
     ) -> rusqlite::Result<Version> {
         let Batch { events, evictions, forgotten_streams, forgotten_calls, dedup, .. } = self.batch;
         chains.append(&events)?;
-        put_rows(ground, PUT_CALL, session.number, &self.calls)?;
-        put_rows(ground, PUT_STREAM, session.number, &self.streams)?;
+        put_rows(transaction, PUT_CALL, session.number, &self.calls)?;
+        put_rows(transaction, PUT_STREAM, session.number, &self.streams)?;
         if let Some(own) = &self.own {
-            let write = "update sessions set facts = ?2 where number = ?1";
-            ground.connection.prepare_cached(write)?.execute((session.number, own))?;
+            transaction.connection.prepare_cached(PUT_OWN)?.execute((session.number, own))?;
         }
         for eviction in &evictions {
             chains.evict(*eviction)?;
         }
         for call in forgotten_calls {
-            drop_row(ground, DROP_CALL, session.number, integer(call.0))?;
+            drop_row(transaction, DROP_CALL, session.number, integer(call.0))?;
         }
         for stream in &forgotten_streams {
-            drop_row(ground, DROP_STREAM, session.number, i64::from(stream.0))?;
+            drop_row(transaction, DROP_STREAM, session.number, i64::from(stream.0))?;
             chains.forget(*stream, session.last_seq)?;
         }
-        tokens::apply(ground, session.principal, &dedup)?;
+        tokens::apply(transaction, session.principal, &dedup)?;
         let added: u64 = events.iter().map(|e| EVENT_OVERHEAD_BYTES + size(&e.payload)).sum();
         let bytes = integer(added) - integer(chains.freed_bytes);
         let bounds = chains.write()?;
-        ground.enter(session.principal, Amounts { bytes, ..Amounts::default() });
+        transaction.enter(session.principal, Amounts { bytes, ..Amounts::default() });
         session.bytes += bytes;
         session.version = session.version.next();
-        if session.reserve(ground) {
-            ground.must_sync();
+        if session.reserve(transaction) {
+            transaction.must_sync();
         }
-        session.write(ground)?;
-        ground.change(Change::Log {
+        session.write(transaction)?;
+        transaction.change(Change::Log {
             session: self.session,
             events,
             evictions,
@@ -148,6 +147,7 @@ impl Commit {
     }
 }
 
+const PUT_OWN: &str = "insert or replace into facts (session, facts) values (?1, ?2)";
 const PUT_CALL: &str = "insert or replace into calls (session, number, row) values (?1, ?2, ?3)";
 const PUT_STREAM: &str =
     "insert or replace into streams (session, number, row) values (?1, ?2, ?3)";
@@ -155,19 +155,24 @@ const DROP_CALL: &str = "delete from calls where session = ?1 and number = ?2";
 const DROP_STREAM: &str = "delete from streams where session = ?1 and number = ?2";
 
 fn put_rows<N: rusqlite::ToSql>(
-    ground: &Ground<'_>,
+    transaction: &Transaction<'_>,
     write: &str,
     session: i64,
     rows: &[(N, Vec<u8>)],
 ) -> rusqlite::Result<()> {
-    let mut write = ground.connection.prepare_cached(write)?;
+    let mut write = transaction.connection.prepare_cached(write)?;
     for (number, row) in rows {
         write.execute((session, number, row))?;
     }
     Ok(())
 }
 
-fn drop_row(ground: &Ground<'_>, delete: &str, session: i64, number: i64) -> rusqlite::Result<()> {
-    ground.connection.prepare_cached(delete)?.execute((session, number))?;
+fn drop_row(
+    transaction: &Transaction<'_>,
+    delete: &str,
+    session: i64,
+    number: i64,
+) -> rusqlite::Result<()> {
+    transaction.connection.prepare_cached(delete)?.execute((session, number))?;
     Ok(())
 }

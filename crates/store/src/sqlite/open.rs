@@ -113,16 +113,15 @@ fn holder(process: &Option<u32>) -> String {
 
 /// A data directory that is ours while this lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DataDirectory {
     database: PathBuf,
     _lock: File,
 }
 
-impl Place {
+impl DataDirectory {
     /// Locks a data directory, which is made if it is not there.
     pub(super) fn lock(directory: &Path) -> Result<Self, OpenError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(not_writable(directory))?;
+        make_directory(directory).map_err(not_writable(directory))?;
         let path = directory.join(LOCK);
         let mut file = private().truncate(false).open(&path).map_err(not_writable(&path))?;
         match file.try_lock() {
@@ -156,6 +155,7 @@ impl Place {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.database, flags)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "cache_size", -8_192)?;
         // The unused space of a file is not for others to read: results hold secrets.
         connection.pragma_update(None, "secure_delete", "fast")?;
@@ -230,12 +230,13 @@ impl Place {
         Ok(())
     }
 
-    /// Whether the database is not too new, and sound as far as can be said quickly. By a connection
-    /// that reads: one that writes would bring the log into what may be damaged.
+    /// Whether the database is not too new, and sound as far as can be said quickly. By a
+    /// connection that reads: one that writes would bring the log into what may be damaged.
     fn check(&self) -> Result<(), OpenError> {
         let explain = |error| self.explain(error);
         let mut connection = self.connect_reader().map_err(explain)?;
-        let (found, known) = (version(&connection).map_err(explain)?, MIGRATIONS.len() as i64);
+        let found = version(&connection).map_err(explain)?;
+        let known = MIGRATIONS.len() as i64;
         if found > known {
             return Err(OpenError::NewerSchema { path: self.database.clone(), found, known });
         }
@@ -272,6 +273,21 @@ impl Place {
             kind => OpenError::Io { path, source: io::Error::new(kind, error) },
         }
     }
+}
+
+/// Makes a directory that only its owner can look into; a power cut does not take it away again.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    for parent in directory.canonicalize()?.ancestors().skip(1) {
+        // One that we may not look into was there before.
+        if let Ok(parent) = File::open(parent) {
+            parent.sync_all()?;
+        }
+    }
+    Ok(())
 }
 
 /// A file that only its owner reads and writes.

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::Failure;
 use crate::sqlite::failure::failure;
-use crate::sqlite::open::Place;
+use crate::sqlite::open::DataDirectory;
 use crate::sqlite::writer::lock;
 
 /// Reads at once; beyond, they wait.
@@ -18,15 +18,15 @@ const READ: &str = "read its database";
 /// The connections that nobody uses now, and how many may be in use.
 #[derive(Debug)]
 pub(super) struct Readers {
-    place: Arc<Place>,
+    directory: Arc<DataDirectory>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(super) fn new(place: Arc<Place>) -> Self {
+    pub(super) fn new(directory: Arc<DataDirectory>) -> Self {
         let permits = Arc::new(Semaphore::new(READERS_MAX));
-        Self { place, idle: Mutex::default(), permits }
+        Self { directory, idle: Mutex::default(), permits }
     }
 
     /// Reads in one transaction: what `work` sees is of one moment.
@@ -62,7 +62,7 @@ impl Readers {
         let read = || {
             let connection = match idle {
                 Some(connection) => connection,
-                None => self.place.connect_reader()?,
+                None => self.directory.connect_reader()?,
             };
             let transaction = connection.unchecked_transaction()?;
             let read = work(&transaction)?;

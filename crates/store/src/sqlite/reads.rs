@@ -234,7 +234,7 @@ fn tails(connection: &Connection, session: i64) -> rusqlite::Result<Vec<Tail>> {
 
 /// The session's own row.
 fn own_row(connection: &Connection, session: i64) -> rusqlite::Result<Option<OwnRow>> {
-    let query = "select facts from sessions where number = ?1 and facts is not null";
+    let query = "select facts from facts where session = ?1";
     let read = |row: &Row<'_>| decode(row.get_ref(0)?.as_blob()?);
     connection.prepare_cached(query)?.query_row([session], read).optional()
 }

@@ -34,9 +34,10 @@ create table sessions (
     last_seq integer not null,
     reserved_seq integer not null,
     bytes integer not null,
-    tick integer not null,
-    facts blob
+    tick integer not null
 ) strict;
+
+create table facts (session integer primary key, facts blob not null) strict;
 
 create table lost (
     session integer not null,

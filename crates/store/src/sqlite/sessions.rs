@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::contract::{Fence, Opened, PrincipalKey, SessionKey, Version};
 use crate::error::{CreateError, RemoveError};
 use crate::sqlite::Durability;
-use crate::sqlite::act::{Act, Ground};
 use crate::sqlite::books::Amounts;
+use crate::sqlite::operation::{Operation, Transaction};
 use crate::sqlite::row::{digest, integer, number};
 use crate::sqlite::tail::Change;
 
@@ -54,30 +54,30 @@ impl SessionRow {
 
     /// Reserves numbers so that those up to `last_seq` can be sent. True if this must be synced
     /// before any of them is: in a commit that is synced anyway it is done early.
-    pub(super) fn reserve(&mut self, ground: &Ground<'_>) -> bool {
-        if ground.durability != Durability::Calls {
+    pub(super) fn reserve(&mut self, transaction: &Transaction<'_>) -> bool {
+        if transaction.durability != Durability::Calls {
             return false;
         }
         let left = self.reserved_seq.0.saturating_sub(self.last_seq.0);
         let is_used_up = self.last_seq > self.reserved_seq;
-        if is_used_up || (ground.is_synced && left < SEQ_BLOCK / 2) {
+        if is_used_up || (transaction.is_synced && left < SEQ_BLOCK / 2) {
             self.reserved_seq = Seq(self.last_seq.0.saturating_add(SEQ_BLOCK));
         }
         is_used_up
     }
 
     /// Writes what commits change.
-    pub(super) fn write(&self, ground: &Ground<'_>) -> rusqlite::Result<()> {
+    pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         let write =
             "update sessions set version = ?2, last_seq = ?3, reserved_seq = ?4, bytes = ?5,
             tick = ?6 where number = ?1";
-        ground.connection.prepare_cached(write)?.execute((
+        transaction.connection.prepare_cached(write)?.execute((
             self.number,
             integer(self.version.0),
             integer(self.last_seq.0),
             integer(self.reserved_seq.0),
             self.bytes,
-            ground.tick,
+            transaction.tick,
         ))?;
         Ok(())
     }
@@ -89,34 +89,34 @@ pub(super) struct Create {
     pub(super) principal: PrincipalKey,
 }
 
-impl Act for Create {
+impl Operation for Create {
     type Output = Result<Opened, CreateError>;
 
     fn is_durable(&self) -> bool {
         true
     }
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
-        if SessionRow::find(ground.connection, &self.session)?.is_some() {
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
+        if SessionRow::find(transaction.connection, &self.session)?.is_some() {
             return Ok(Err(CreateError::Exists));
         }
-        if let Err(full) = ground.check_room(&self.principal, 1) {
+        if let Err(full) = transaction.check_room(&self.principal, 1) {
             return Ok(Err(full.into()));
         }
         let opened = Opened::new(Fence(1), Version(0));
-        let reserved = if ground.durability == Durability::Calls { SEQ_BLOCK } else { 0 };
+        let reserved = if transaction.durability == Durability::Calls { SEQ_BLOCK } else { 0 };
         let write = "insert into sessions
             (key, principal, fence, version, last_seq, reserved_seq, bytes, tick)
             values (?1, ?2, ?3, ?4, 0, ?5, 0, ?6)";
-        ground.connection.prepare_cached(write)?.execute((
+        transaction.connection.prepare_cached(write)?.execute((
             &self.session[..],
             &self.principal[..],
             integer(opened.fence.0),
             integer(opened.version.0),
             integer(reserved),
-            ground.tick,
+            transaction.tick,
         ))?;
-        ground.enter(self.principal, Amounts { sessions: 1, ..Amounts::default() });
+        transaction.enter(self.principal, Amounts { sessions: 1, ..Amounts::default() });
         Ok(Ok(opened))
     }
 }
@@ -126,22 +126,22 @@ pub(super) struct TakeOver {
     pub(super) session: SessionKey,
 }
 
-impl Act for TakeOver {
+impl Operation for TakeOver {
     /// `None`: there is no such session.
     type Output = Option<Fence>;
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
-        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
+        let Some(row) = SessionRow::find(transaction.connection, &self.session)? else {
             return Ok(None);
         };
         let fence = Fence(row.fence.0 + 1);
         let write = "update sessions set fence = ?2, tick = ?3 where number = ?1";
-        ground.connection.prepare_cached(write)?.execute((
+        transaction.connection.prepare_cached(write)?.execute((
             row.number,
             integer(fence.0),
-            ground.tick,
+            transaction.tick,
         ))?;
-        ground.wrote();
+        transaction.wrote();
         Ok(Some(fence))
     }
 }
@@ -152,31 +152,31 @@ pub(super) struct Remove {
     pub(super) fence: Fence,
 }
 
-impl Act for Remove {
+impl Operation for Remove {
     type Output = Result<(), RemoveError>;
 
     fn is_durable(&self) -> bool {
         true
     }
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output> {
-        let Some(row) = SessionRow::find(ground.connection, &self.session)? else {
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
+        let Some(row) = SessionRow::find(transaction.connection, &self.session)? else {
             return Ok(Ok(()));
         };
         if row.fence != self.fence {
             return Ok(Err(RemoveError::Fenced));
         }
-        ground
+        transaction
             .connection
             .prepare_cached("delete from sessions where number = ?1")?
             .execute([row.number])?;
-        ground
+        transaction
             .connection
             .prepare_cached("insert into garbage (session, stream) values (?1, -1)")?
             .execute([row.number])?;
         let amounts = Amounts { bytes: -row.bytes, sessions: -1, tokens: 0 };
-        ground.enter(row.principal, amounts);
-        ground.change(Change::Removed(self.session));
+        transaction.enter(row.principal, amounts);
+        transaction.change(Change::Removed(self.session));
         Ok(Ok(()))
     }
 }

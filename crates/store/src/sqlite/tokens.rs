@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use crate::charge::{ROW_OVERHEAD_BYTES, response, size};
 use crate::contract::{Expired, PrincipalKey};
 use crate::error::CommitError;
-use crate::sqlite::act::{Act, Ground};
 use crate::sqlite::books::Amounts;
+use crate::sqlite::operation::{Operation, Transaction};
 use crate::sqlite::row::{digest, integer, number};
 
 const RUNNING: i64 = 0;
@@ -81,23 +81,23 @@ pub(super) fn check(
 
 /// Writes rows that were checked in the same transaction.
 pub(super) fn apply(
-    ground: &mut Ground<'_>,
+    transaction: &mut Transaction<'_>,
     principal: PrincipalKey,
     writes: &[DedupWrite],
 ) -> rusqlite::Result<()> {
     for write in writes {
-        take(ground, &write.key)?;
+        take(transaction, &write.key)?;
         if write.record.outcome != Outcome::Freed {
-            put(ground, principal, &write.key, &write.record)?;
+            put(transaction, principal, &write.key, &write.record)?;
         }
     }
     Ok(())
 }
 
 /// Deletes a row, if it is there, and gives back what it was charged.
-fn take(ground: &mut Ground<'_>, key: &DedupKey) -> rusqlite::Result<()> {
+fn take(transaction: &mut Transaction<'_>, key: &DedupKey) -> rusqlite::Result<()> {
     let delete = "delete from tokens where key = ?1 returning principal, length(response)";
-    let taken = ground
+    let taken = transaction
         .connection
         .prepare_cached(delete)?
         .query_row([&key.0[..]], |row| {
@@ -106,13 +106,13 @@ fn take(ground: &mut Ground<'_>, key: &DedupKey) -> rusqlite::Result<()> {
         .optional()?;
     if let Some((principal, response_bytes)) = taken {
         let bytes = -integer(ROW_OVERHEAD_BYTES + response_bytes);
-        ground.enter(principal, Amounts { bytes, sessions: 0, tokens: -1 });
+        transaction.enter(principal, Amounts { bytes, sessions: 0, tokens: -1 });
     }
     Ok(())
 }
 
 fn put(
-    ground: &mut Ground<'_>,
+    transaction: &mut Transaction<'_>,
     principal: PrincipalKey,
     key: &DedupKey,
     record: &DedupRecord,
@@ -132,7 +132,7 @@ fn put(
     let write = "insert into tokens (key, principal, owner_session, owner_call, params, outcome,
             ended_ms, result_expires_ms, expires_ms, due_ms, tick, response)
         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-    ground.connection.prepare_cached(write)?.execute((
+    transaction.connection.prepare_cached(write)?.execute((
         &key.0[..],
         &principal[..],
         &record.owner.session[..],
@@ -143,11 +143,11 @@ fn put(
         integer(record.result_expires_ms),
         integer(record.expires_ms),
         integer(due_ms),
-        ground.tick,
+        transaction.tick,
         &response[..],
     ))?;
     let bytes = integer(ROW_OVERHEAD_BYTES + size(&response));
-    ground.enter(principal, Amounts { bytes, sessions: 0, tokens: 1 });
+    transaction.enter(principal, Amounts { bytes, sessions: 0, tokens: 1 });
     Ok(())
 }
 
@@ -157,10 +157,10 @@ pub(super) struct Expire {
     pub(super) rows_max: usize,
 }
 
-impl Act for Expire {
+impl Operation for Expire {
     type Output = Expired;
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Expired> {
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Expired> {
         let now_ms = integer(self.now_ms);
         let rows_max = i64::try_from(self.rows_max).unwrap_or(i64::MAX);
         let mut expired = Expired::default();
@@ -171,7 +171,7 @@ impl Act for Expire {
         let bury = "select number, principal, length(response) from tokens
             where due_ms <= ?1 order by due_ms limit ?2";
         let mut gone = Vec::new();
-        let mut statement = ground.connection.prepare_cached(forget)?;
+        let mut statement = transaction.connection.prepare_cached(forget)?;
         let mut rows = statement.query((now_ms, rows_max))?;
         while let Some(row) = rows.next()? {
             gone.push((digest(row.get_ref(0)?.as_blob()?)?, number(row.get(1)?)));
@@ -179,33 +179,33 @@ impl Act for Expire {
         expired.forgotten = gone.len() as u64;
         for (principal, response_bytes) in gone {
             let bytes = -integer(ROW_OVERHEAD_BYTES + response_bytes);
-            ground.enter(principal, Amounts { bytes, sessions: 0, tokens: -1 });
+            transaction.enter(principal, Amounts { bytes, sessions: 0, tokens: -1 });
         }
         let left = rows_max - integer(expired.forgotten);
         let mut due = Vec::new();
-        let mut statement = ground.connection.prepare_cached(bury)?;
+        let mut statement = transaction.connection.prepare_cached(bury)?;
         let mut rows = statement.query((now_ms, left))?;
         while let Some(row) = rows.next()? {
             due.push((row.get(0)?, digest(row.get_ref(1)?.as_blob()?)?, number(row.get(2)?)));
         }
         for (token, principal, response_bytes) in due {
-            expired.tombstones += self.bury(ground, token)?;
+            expired.tombstones += self.bury(transaction, token)?;
             let bytes = -integer(response_bytes);
-            ground.enter(principal, Amounts { bytes, ..Amounts::default() });
+            transaction.enter(principal, Amounts { bytes, ..Amounts::default() });
         }
         let more = "select exists (select 1 from tokens where due_ms <= ?1)";
         expired.more =
-            ground.connection.prepare_cached(more)?.query_row([now_ms], |row| row.get(0))?;
+            transaction.connection.prepare_cached(more)?.query_row([now_ms], |row| row.get(0))?;
         Ok(expired)
     }
 }
 
 impl Expire {
     /// Drops a result; its token stays known.
-    fn bury(&self, ground: &Ground<'_>, token: i64) -> rusqlite::Result<u64> {
+    fn bury(&self, transaction: &Transaction<'_>, token: i64) -> rusqlite::Result<u64> {
         let write = "update tokens set outcome = ?2, ended_ms = 0, response = x'',
             due_ms = expires_ms, tick = ?3 where number = ?1";
-        let mut statement = ground.connection.prepare_cached(write)?;
-        Ok(statement.execute((token, TOMBSTONE, ground.tick))? as u64)
+        let mut statement = transaction.connection.prepare_cached(write)?;
+        Ok(statement.execute((token, TOMBSTONE, transaction.tick))? as u64)
     }
 }

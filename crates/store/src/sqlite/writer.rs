@@ -17,9 +17,9 @@ use std::thread::JoinHandle;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::sqlite::Durability;
-use crate::sqlite::act::{Act, Answer, Broken, Job, Posted};
 use crate::sqlite::books::{Books, Entries};
 use crate::sqlite::failure::writer_is_gone;
+use crate::sqlite::operation::{Answer, Broken, Job, Operation, Posted};
 use crate::sqlite::tail::Tails;
 pub(super) use disk::Disk;
 use thread::WriterThread;
@@ -82,17 +82,22 @@ impl Writer {
 
     /// Has an operation done that holds `weight_bytes` in memory. It is done or not, whole, if
     /// nobody waits for it any more.
-    pub(super) async fn run<A: Act>(&self, act: A, weight_bytes: u64) -> Answer<A> {
-        let gone = |_| Broken { failure: writer_is_gone(), is_ambiguous: false };
+    pub(super) async fn run<O: Operation>(&self, operation: O, weight_bytes: u64) -> Answer<O> {
         let weight = u32::try_from(weight_bytes).unwrap_or(u32::MAX).clamp(1, QUEUE_BYTES_MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(weight).await.map_err(|_| gone(()))?;
+        let room = Arc::clone(&self.room).acquire_many_owned(weight).await;
+        let (Ok(room), Some(queue)) = (room, &self.queue) else { return Err(is_gone(false)) };
         let (reply, answer) = oneshot::channel();
-        let Some(queue) = &self.queue else { return Err(gone(())) };
-        let job = Box::new(Posted::new(act, reply, room));
-        queue.send(job).await.map_err(|_| gone(()))?;
-        let lost = |_| Broken { failure: writer_is_gone(), is_ambiguous: true };
-        answer.await.unwrap_or_else(|error| Err(lost(error)))
+        let job = Box::new(Posted::new(operation, reply, room));
+        if queue.send(job).await.is_err() {
+            return Err(is_gone(false));
+        }
+        answer.await.unwrap_or_else(|_| Err(is_gone(true)))
     }
+}
+
+/// The thread has ended, which it does before the end only if it panics.
+fn is_gone(is_ambiguous: bool) -> Broken {
+    Broken { failure: writer_is_gone(), is_ambiguous }
 }
 
 impl Drop for Writer {

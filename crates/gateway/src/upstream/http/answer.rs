@@ -13,7 +13,7 @@ use super::check::{self, Refusal};
 use super::reply::{Form, collect, short};
 use super::session::Session;
 use crate::passthrough::UpstreamBody as Body;
-use crate::upstream::{CallId, Channel, CloseReason, LostReason, NotSentReason};
+use crate::upstream::{CallId, Challenge, Channel, CloseReason, LostReason, NotSentReason};
 
 /// JSON-RPC error code of an answer that is none, or that cannot be read.
 const UNUSABLE_CODE: i64 = -32_603;
@@ -32,7 +32,10 @@ pub(super) async fn take(session: &Session, call: &Call, response: Response<Body
         return None;
     }
     match Form::of(&head.headers) {
-        Form::Stream => return Some(body),
+        Form::Stream => {
+            session.calls.begun(call.id).await;
+            return Some(body);
+        }
         Form::Json => json(session, call, body).await,
         Form::Encoded(coding) => {
             let what = format!("answered in the coding {coding}, which Rejoin did not ask for");
@@ -155,7 +158,9 @@ async fn refused(
     }
     if is_refusal(status, headers) {
         let answer = refusal(call.id, status, headers, None);
-        return session.calls.not_sent(call.id, NotSentReason::Refused { status, answer }).await;
+        let challenge = Challenge::of(status, headers);
+        let reason = NotSentReason::Refused { status, answer, challenge };
+        return session.calls.not_sent(call.id, reason).await;
     }
     session.calls.lost(call.id, LostReason::Status { status }).await;
 }

@@ -1,4 +1,5 @@
 //! One call: its POST, and its stream to the end.
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,20 +11,30 @@ use tokio::time::sleep;
 use super::answer;
 use super::calls::{Call, Phase};
 use super::resume;
-use super::session::{Gate, Held, Session};
+use super::session::{Gate, Session};
 use super::wire::Fault;
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{LostReason, NotSentReason};
 
 /// Runs a call until its end is told and its stream has been read.
-pub(super) async fn run(session: Arc<Session>, call: Call, message: Held) {
+pub(super) async fn run(session: Arc<Session>, call: Call, message: Bytes) {
     // The sender lives as long as the session.
     let _ = session.gate.subscribe().wait_for(|gate| *gate != Gate::Passing).await;
-    let Held { message, room } = message;
-    let sent = send(&session, &call, message).await;
-    drop(room);
+    let mut given_up = pin!(given_up(&call, &session.origin.limits.upstream));
+    let sent = send(&session, &call, message, given_up.as_mut()).await;
     let Some(response) = sent else { return };
-    if let Some(stream) = answer::take(&session, &call, response).await {
+    // A stream has a clock of its own, which its events wind up.
+    let stream = tokio::select! {
+        biased;
+        stream = answer::take(&session, &call, response) => stream,
+        () = given_up => {
+            if call.phase() != Phase::Settled {
+                session.calls.lost(call.id, LostReason::Cancelled).await;
+            }
+            return;
+        }
+    };
+    if let Some(stream) = stream {
         resume::follow(&session, &call, stream).await;
     }
 }
@@ -40,12 +51,16 @@ async fn given_up(call: &Call, limits: &UpstreamLimits) {
 
 /// Sends the call and waits for the head of its response, as long as that takes: a server that
 /// answers with JSON sends it at the end of the call.
-async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response<Body>> {
+async fn send(
+    session: &Session,
+    call: &Call,
+    message: Bytes,
+    mut given_up: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Response<Body>> {
     let calls = &session.calls;
     let limit = Duration::from_millis(session.origin.limits.upstream.connect_max_ms);
     let mut sending = Box::pin(session.post(message, &call.departure));
     let mut connecting = Box::pin(sleep(limit));
-    let mut given_up = Box::pin(given_up(call, &session.origin.limits.upstream));
     let mut told = false;
     let sent = loop {
         tokio::select! {
@@ -83,7 +98,8 @@ async fn send(session: &Session, call: &Call, message: Bytes) -> Option<Response
         Err(Fault::Redirected { status, what }) => {
             tracing::warn!(upstream = %session.origin.name, "the server {what}");
             let answer = answer::refusal(call.id, status, &HeaderMap::new(), Some(&what));
-            calls.not_sent(call.id, NotSentReason::Refused { status, answer }).await;
+            let reason = NotSentReason::Refused { status, answer, challenge: None };
+            calls.not_sent(call.id, reason).await;
         }
         Err(Fault::Credential(error)) => {
             tracing::warn!(upstream = %session.origin.name, "a call was not sent: {error}");

@@ -105,6 +105,16 @@ impl Calls {
         self.tell_sent(&mut *self.outlet.lock().await, id).await;
     }
 
+    /// The server answers the call, with a stream.
+    pub(super) async fn begun(&self, id: CallId) {
+        let mut outlet = self.outlet.lock().await;
+        self.tell_sent(&mut outlet, id).await;
+        if lock(&self.entries).contains_key(&id) {
+            // Without a driver nobody needs it.
+            let _ = outlet.send(Event::Begun { call: id }).await;
+        }
+    }
+
     /// The call was not run.
     pub(super) async fn not_sent(&self, id: CallId, reason: NotSentReason) {
         self.settle(id, false, Event::NotSent { call: id, reason }).await;
@@ -255,6 +265,7 @@ mod tests {
         while let Some(event) = told.recv().await {
             order.push(match event {
                 Event::Sent { call } => format!("sent {call}"),
+                Event::Begun { call } => format!("begun {call}"),
                 Event::NotSent { call, .. } => format!("not sent {call}"),
                 Event::Message { channel: Channel::Call(call), .. } => format!("message {call}"),
                 Event::Message { channel, .. } => format!("message {channel:?}"),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::calls::{Call, Phase};
 use super::departure::Departure;
 use super::notes::{self, Note};
-use super::session::{Gate, Held, Session};
+use super::session::{Gate, Session};
 use super::{call, check, standalone};
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, CloseReason, Command, Event, LostReason, NotSentReason};
@@ -115,22 +115,16 @@ impl Intake {
             Command::Call { call, message } => {
                 let is_full = session.calls.count() >= self.calls_max;
                 let entered = session.calls.enter(call);
-                match session.hold(message) {
-                    Some(message) if !is_full => {
-                        let departure = Arc::clone(&entered.departure);
-                        let task = self.tasks.spawn(call::run(session, entered, message)).id();
-                        self.calls.insert(task, (call, departure));
-                    }
-                    _ => {
-                        entered.departure.revoke();
-                        self.refuse(call, NotSentReason::QueueFull);
-                    }
+                if is_full {
+                    entered.departure.revoke();
+                    return self.refuse(call, NotSentReason::QueueFull);
                 }
+                let departure = Arc::clone(&entered.departure);
+                let task = self.tasks.spawn(call::run(session, entered, message)).id();
+                self.calls.insert(task, (call, departure));
             }
             Command::Cancel { call, message } => {
-                if let Some(call) = session.calls.cancel(call)
-                    && let Some(message) = session.hold(message)
-                {
+                if let Some(call) = session.calls.cancel(call) {
                     self.posts.spawn(cancel(session, call, message));
                 }
             }
@@ -172,10 +166,6 @@ impl Intake {
         let Ok(Incoming::One(parsed)) = parsed else {
             return tracing::debug!("a message that is none was not sent");
         };
-        let upstream = &*self.session.origin.name;
-        let Some(message) = self.session.hold(message) else {
-            return tracing::warn!(upstream, "a notification or response was dropped: no room");
-        };
         // Responses need no order, and must not wait behind a slow notification.
         if parsed.kind() != Kind::Notification {
             let session = Arc::clone(&self.session);
@@ -184,7 +174,7 @@ impl Intake {
         }
         let opens = parsed.method() == Some("notifications/initialized");
         if self.notes.try_send(Note { message, opens }).is_err() {
-            tracing::warn!(upstream, "a notification was dropped: too many wait");
+            self.session.origin.warn("a notification was dropped", "too many wait");
         } else if opens {
             self.session.gate.send_replace(Gate::Passing);
         }
@@ -237,7 +227,7 @@ impl Intake {
 }
 
 /// Sends a cancel, once the server can know what it cancels, and if there still is something.
-async fn cancel(session: Arc<Session>, call: Call, message: Held) {
+async fn cancel(session: Arc<Session>, call: Call, message: Bytes) {
     let known = async {
         call.departure.left().await;
         let _in_time = timeout(CANCEL_DELAY, call.departure.answered()).await;

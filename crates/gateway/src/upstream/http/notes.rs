@@ -1,6 +1,8 @@
 //! Messages that have no answer of their own: notifications, in order, and responses.
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -10,7 +12,7 @@ use super::calls::{Call, Phase};
 use super::departure::Departure;
 use super::pump::Pump;
 use super::reply::{Form, collect};
-use super::session::{Gate, Held, Posted, Session};
+use super::session::{Gate, Posted, Session};
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, CloseReason};
 use http::Response;
@@ -22,7 +24,7 @@ const BACKOFF_MAX_MS: u64 = 2_000;
 
 /// A notification that waits for its turn.
 pub(super) struct Note {
-    pub(super) message: Held,
+    pub(super) message: Bytes,
     /// It is `notifications/initialized`, which opens the gate.
     pub(super) opens: bool,
 }
@@ -38,16 +40,15 @@ pub(super) async fn run(session: Arc<Session>, mut notes: mpsc::Receiver<Note>) 
 }
 
 /// Sends one message, again only if no byte of it left.
-pub(super) async fn send(session: &Session, held: Held) {
-    let Held { message, room: _room } = held;
-    let upstream = &*session.origin.name;
+pub(super) async fn send(session: &Session, message: Bytes) {
+    let log = |what: &str, why: &str| session.origin.warn(what, why);
     let mut backoff = Backoff::new(BACKOFF_MS, BACKOFF_MAX_MS);
     loop {
         match session.post_soon(message.clone()).await {
             Posted::Answered(response) => return read(session, response).await,
             Posted::NotSent(what) if backoff.attempts() + 1 >= ATTEMPTS_MAX => {
                 session.suspect();
-                return tracing::warn!(upstream, what, "a notification or response was dropped");
+                return log("a notification or response was dropped", &what);
             }
             Posted::NotSent(_) => {
                 session.suspect();
@@ -55,13 +56,13 @@ pub(super) async fn send(session: &Session, held: Held) {
             }
             Posted::Failed(what) => {
                 session.suspect();
-                return tracing::warn!(upstream, what, "a notification or response may be lost");
+                return log("a notification or response may be lost", &what);
             }
             Posted::Refused(what) => {
-                return tracing::warn!(upstream, what, "a notification or response was refused");
+                return log("a notification or response was refused", &what);
             }
             Posted::Slow => {
-                return tracing::warn!(upstream, "a notification or response is not answered");
+                return log("a notification or response is not answered", "it takes too long");
             }
         }
     }
@@ -77,7 +78,6 @@ async fn read(session: &Session, response: Response<Body>) {
     if head.status.is_success() && form == Form::Stream {
         return pump(session, body).await;
     }
-    let upstream = &*session.origin.name;
     // Read, so that the connection can be used again.
     let bytes_max = session.origin.limits.upstream.refusal_bytes_max;
     let _in_time = timeout(REFUSAL_MAX, collect(body, bytes_max)).await.is_ok();
@@ -85,7 +85,7 @@ async fn read(session: &Session, response: Response<Body>) {
         return;
     }
     let status = head.status;
-    tracing::warn!(upstream, %status, "a notification or response was refused");
+    session.origin.warn("a notification or response was refused", status.as_str());
     if matches!(status.as_u16(), 400 | 409 | 502 | 503) {
         session.suspect();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use rejoin_core::message::{self, IdKey, Incoming, Kind, Message};
 use rejoin_core::sse::Decoder;
@@ -73,7 +73,8 @@ pub(super) async fn begin(origin: &Arc<Origin>, opening: Opening) -> Result<Begu
     let Some(id) = id else { return Err(OpenError::NotARequest) };
     let limit_ms = origin.limits.initialize_max_ms;
     let deadline = Instant::now() + Duration::from_millis(limit_ms);
-    let late = || OpenError::TimedOut { upstream: origin.name.clone(), limit_ms };
+    let log = "the log of that server";
+    let late = || OpenError::TimedOut { upstream: origin.name.clone(), limit_ms, log };
     let opening = Opening { initialize, headers: select(&origin.forwarded, &headers) };
     let sending = send(origin, opening.headers.clone(), opening.initialize.clone());
     let (response, uri) = timeout_at(deadline, sending).await.map_err(|_| late())??;
@@ -146,7 +147,7 @@ async fn answer(
     let bad = |what| OpenError::BadAnswer { upstream: origin.name.clone(), what };
     let form = Form::of(&head.headers);
     if !head.status.is_success() {
-        if head.status == http::StatusCode::UNAUTHORIZED {
+        if head.status == StatusCode::UNAUTHORIZED {
             origin.credential.forget().await;
         }
         let body =
@@ -166,7 +167,8 @@ async fn answer(
             }
         }
         let (upstream, status) = (origin.name.clone(), head.status);
-        return Err(OpenError::Refused { upstream, status, headers, body });
+        let remedy = remedy(&origin.uri, status);
+        return Err(OpenError::Refused { upstream, remedy, status, headers, body });
     }
     match form {
         Form::Stream => from_stream(origin, id, body).await,
@@ -180,6 +182,16 @@ async fn answer(
         }
         Form::Encoded(_) => Err(bad("answered initialize in a coding nobody asked for")),
         Form::Other(_) => Err(bad("answered initialize with neither JSON nor an event stream")),
+    }
+}
+
+/// What to do if `initialize` is refused.
+fn remedy(uri: &Uri, status: StatusCode) -> &'static str {
+    let is_misplaced = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+    if is_misplaced && uri.path() == "/" {
+        "the URL has no path, and most servers are at /mcp: add that"
+    } else {
+        "check URL and credentials"
     }
 }
 

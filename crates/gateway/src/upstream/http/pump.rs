@@ -173,7 +173,7 @@ impl<'a> Pump<'a> {
                 }
             }
             Err(error) => {
-                tracing::warn!(upstream = %self.session.origin.name, %error, "unreadable message");
+                self.session.origin.warn("a message cannot be read", &error.to_string());
                 self.unusable = Some("it cannot be read");
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::time::timeout;
 
 use super::Origin;
@@ -46,12 +46,6 @@ pub(super) struct Terms {
     pub(super) id: Option<HeaderValue>,
     /// The revision it agreed on.
     pub(super) revision: Option<HeaderValue>,
-}
-
-/// A message on its way, with the room it takes.
-pub(super) struct Held {
-    pub(super) message: Bytes,
-    pub(super) room: OwnedSemaphorePermit,
 }
 
 /// A session, shared by its tasks.
@@ -105,12 +99,6 @@ impl Session {
             client_headers: Mutex::new(headers),
             over: watch::Sender::new(None),
         }
-    }
-
-    /// Holds a message until it was sent. `None`: the messages on their way take all room there is.
-    pub(super) fn hold(&self, message: Bytes) -> Option<Held> {
-        let room = self.origin.room.take(message.len()).ok()?;
-        Some(Held { message, room })
     }
 
     /// The newest headers of the client that are passed on.

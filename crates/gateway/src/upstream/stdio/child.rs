@@ -62,8 +62,16 @@ pub(super) fn start(program: &Program) -> io::Result<(Process, Pipes)> {
 }
 
 /// What to do if a command cannot be started.
-pub(in crate::upstream) fn remedy(error: &io::Error) -> &'static str {
+pub(in crate::upstream) fn remedy(command: &str, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::NotFound if command.starts_with('~') => {
+            "no shell expands the ~: write the whole path"
+        }
+        io::ErrorKind::NotFound if command.contains(char::is_whitespace) => {
+            "this is looked for as the name of one program, with its spaces: arguments are words \
+             of their own behind it (in a file: `args`)"
+        }
+        io::ErrorKind::IsADirectory => "it is a folder: name the program in it",
         io::ErrorKind::NotFound => "check its name, and that it is installed and on PATH",
         io::ErrorKind::PermissionDenied => {
             "make it executable (chmod +x), or name the program that runs it"
@@ -90,8 +98,17 @@ pub(super) fn find(program: &Program) -> io::Result<()> {
     missing
 }
 
+/// Sees whether a program can be started in this directory.
+pub(super) fn enter(directory: &Path) -> io::Result<()> {
+    // To look at what is inside takes the leave to enter.
+    std::fs::metadata(directory.join(".")).map(|_inside| ())
+}
+
 fn executable(path: &Path) -> io::Result<()> {
     let found = std::fs::metadata(path)?;
+    if found.is_dir() {
+        return Err(Errno::EISDIR.into());
+    }
     let runs = found.is_file() && found.permissions().mode() & 0o111 != 0;
     if runs { Ok(()) } else { Err(Errno::EACCES.into()) }
 }

@@ -7,17 +7,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rejoin_core::id::CallId;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::child::{Cause, is_over};
-use crate::room::ByteRoom;
 use crate::upstream::{Event, NotSentReason};
 
-/// One message as it is written: one line with its newline.
+/// One message that waits to be written.
 pub(super) struct Outgoing {
     call: Option<CallId>,
-    line: Bytes,
-    _room: OwnedSemaphorePermit,
+    message: Bytes,
 }
 
 /// The sending end of the queue: bounded in messages and in bytes.
@@ -26,7 +24,6 @@ pub(super) struct Queue {
     queued_bytes: Arc<AtomicUsize>,
     calls_max: usize,
     bytes_max: usize,
-    room: ByteRoom,
 }
 
 /// The receiving end of the queue.
@@ -36,44 +33,41 @@ pub(super) struct Queued {
 }
 
 /// A queue that takes calls up to `calls_max` messages and `bytes_max` bytes, and other messages,
-/// which may be what unblocks the server, up to twice that. An empty queue takes any message for
-/// which `room`, shared with all other queues, has room.
-pub(super) fn queue(calls_max: usize, bytes_max: usize, room: ByteRoom) -> (Queue, Queued) {
+/// which may be what unblocks the server, up to twice that. An empty queue takes any message.
+pub(super) fn queue(calls_max: usize, bytes_max: usize) -> (Queue, Queued) {
     let (sender, receiver) = mpsc::channel(calls_max * 2);
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     (
-        Queue { lines: sender, queued_bytes: queued_bytes.clone(), calls_max, bytes_max, room },
+        Queue { lines: sender, queued_bytes: queued_bytes.clone(), calls_max, bytes_max },
         Queued { lines: receiver, queued_bytes },
     )
 }
 
 impl Queue {
     /// Queues a call's request.
-    pub(super) fn push_call(&self, call: CallId, message: &[u8]) -> Result<(), NotSentReason> {
+    pub(super) fn push_call(&self, call: CallId, message: Bytes) -> Result<(), NotSentReason> {
         self.push(Some(call), message, 1)
     }
 
     /// Queues any other message.
-    pub(super) fn push_other(&self, message: &[u8]) -> Result<(), NotSentReason> {
+    pub(super) fn push_other(&self, message: Bytes) -> Result<(), NotSentReason> {
         self.push(None, message, 2)
     }
 
     fn push(
         &self,
         call: Option<CallId>,
-        message: &[u8],
+        message: Bytes,
         share: usize,
     ) -> Result<(), NotSentReason> {
         let waiting = self.lines.max_capacity() - self.lines.capacity();
-        let size_bytes = message.len() + 1;
+        let size_bytes = message.len();
         let bytes = self.queued_bytes.load(Ordering::Relaxed).saturating_add(size_bytes);
         if waiting >= self.calls_max * share || (waiting > 0 && bytes > self.bytes_max * share) {
             return Err(NotSentReason::QueueFull);
         }
-        let room = self.room.take(size_bytes).map_err(|_no_room| NotSentReason::QueueFull)?;
         self.queued_bytes.fetch_add(size_bytes, Ordering::Relaxed);
-        let outgoing = Outgoing { call, line: line(message), _room: room };
-        self.lines.try_send(outgoing).map_err(|error| {
+        self.lines.try_send(Outgoing { call, message }).map_err(|error| {
             self.queued_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
             match error {
                 mpsc::error::TrySendError::Full(_) => NotSentReason::QueueFull,
@@ -132,7 +126,7 @@ impl Writer {
                 written = write(&stdin, &outgoing, &notices, &mut begun) => written,
                 () = is_over(&mut over) => Written::Never,
             };
-            queued.queued_bytes.fetch_sub(outgoing.line.len(), Ordering::Relaxed);
+            queued.queued_bytes.fetch_sub(outgoing.message.len(), Ordering::Relaxed);
             if let (Some(call), false) = (outgoing.call, begun) {
                 not_sent(&notices, call).await;
             }
@@ -177,7 +171,9 @@ async fn write(
         permit.send(Event::Sent { call });
     }
     *begun = true;
-    let mut rest = &outgoing.line[..];
+    // A copy of this one message, however many wait.
+    let line = line(&outgoing.message);
+    let mut rest = &line[..];
     while !rest.is_empty() {
         match stdin.try_write(rest) {
             Ok(count) => rest = &rest[count..],
@@ -195,27 +191,7 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
-    use rejoin_core::limits::Limits;
-
     use super::*;
-
-    fn room() -> ByteRoom {
-        ByteRoom::new(&Limits::default())
-    }
-
-    #[tokio::test]
-    async fn queues_share_room_for_large_messages_and_give_it_back() {
-        let mut limits = Limits::default();
-        (limits.connection_buffer_bytes_max, limits.request_bodies_bytes_max) = (10, 100);
-        let room = ByteRoom::new(&limits);
-        let (one, mut one_queued) = queue(9, 1_000, room.clone());
-        let (other, _other_queued) = queue(9, 1_000, room);
-        assert_eq!(one.push_call(CallId(1), &[b'x'; 99]), Ok(()));
-        assert_eq!(other.push_call(CallId(2), &[b'x'; 99]), Err(NotSentReason::QueueFull));
-        assert_eq!(other.push_call(CallId(3), b"{}"), Ok(()));
-        drop(one_queued.lines.recv().await);
-        assert_eq!(other.push_call(CallId(4), &[b'x'; 99]), Ok(()));
-    }
 
     #[test]
     fn a_message_becomes_one_line_of_the_same_length() {
@@ -226,11 +202,11 @@ mod tests {
     async fn a_call_into_a_closed_pipe_is_not_sent() {
         let (stdin, reader) = pipe::pipe().unwrap();
         drop(reader);
-        let (queue, queued) = queue(2, 1_000, room());
+        let (queue, queued) = queue(2, 1_000);
         let (notices, mut noticed) = mpsc::channel(4);
         let (causes, mut caused) = mpsc::channel(1);
         let (_over, over) = watch::channel(false);
-        queue.push_call(CallId(1), b"{}").unwrap();
+        queue.push_call(CallId(1), Bytes::from_static(b"{}")).unwrap();
         drop(queue);
         Writer { stdin, queued, notices, causes, over }.run().await;
         let reason = NotSentReason::Closed;
@@ -241,21 +217,27 @@ mod tests {
 
     #[test]
     fn calls_are_refused_beyond_the_bound_and_other_messages_beyond_twice_the_bound() {
-        let (queue, _queued) = queue(2, 1_000, room());
-        assert_eq!(queue.push_call(CallId(1), b"{}"), Ok(()));
-        assert_eq!(queue.push_call(CallId(2), b"{}"), Ok(()));
-        assert_eq!(queue.push_call(CallId(3), b"{}"), Err(NotSentReason::QueueFull));
-        assert_eq!(queue.push_other(b"{}"), Ok(()));
-        assert_eq!(queue.push_other(b"{}"), Ok(()));
-        assert_eq!(queue.push_other(b"{}"), Err(NotSentReason::QueueFull));
+        let (queue, _queued) = queue(2, 1_000);
+        assert_eq!(queue.push_call(CallId(1), Bytes::from_static(b"{}")), Ok(()));
+        assert_eq!(queue.push_call(CallId(2), Bytes::from_static(b"{}")), Ok(()));
+        assert_eq!(
+            queue.push_call(CallId(3), Bytes::from_static(b"{}")),
+            Err(NotSentReason::QueueFull)
+        );
+        assert_eq!(queue.push_other(Bytes::from_static(b"{}")), Ok(()));
+        assert_eq!(queue.push_other(Bytes::from_static(b"{}")), Ok(()));
+        assert_eq!(queue.push_other(Bytes::from_static(b"{}")), Err(NotSentReason::QueueFull));
     }
 
     #[test]
     fn bytes_are_bounded_too_and_an_empty_queue_takes_any_message() {
-        let (queue, queued) = queue(10, 100, room());
-        assert_eq!(queue.push_call(CallId(1), &[b'x'; 500]), Ok(()));
-        assert_eq!(queue.push_call(CallId(2), b"{}"), Err(NotSentReason::QueueFull));
+        let (queue, queued) = queue(10, 100);
+        assert_eq!(queue.push_call(CallId(1), vec![b'x'; 500].into()), Ok(()));
+        assert_eq!(
+            queue.push_call(CallId(2), Bytes::from_static(b"{}")),
+            Err(NotSentReason::QueueFull)
+        );
         drop(queued);
-        assert_eq!(queue.push_other(b"{}"), Err(NotSentReason::Closed));
+        assert_eq!(queue.push_other(Bytes::from_static(b"{}")), Err(NotSentReason::Closed));
     }
 }

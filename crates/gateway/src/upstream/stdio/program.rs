@@ -1,5 +1,5 @@
 //! What a child process is started from.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,26 @@ pub(super) struct Program {
     args: Vec<OsString>,
     /// Beside the environment of this process.
     pub(super) environment: BTreeMap<String, String>,
+    /// Variables of this process that it does not get.
+    pub(super) withheld: BTreeSet<String>,
     /// `None`: that of this process.
     pub(super) directory: Option<PathBuf>,
 }
 
 impl Program {
     pub(super) fn new(command: String, args: Vec<OsString>) -> Self {
-        Self { command, args, environment: BTreeMap::new(), directory: None }
+        let (environment, withheld) = (BTreeMap::new(), BTreeSet::new());
+        Self { command, args, environment, withheld, directory: None }
     }
 
     /// What starts it.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.command);
-        command.args(&self.args).envs(&self.environment);
+        command.args(&self.args);
+        for name in &self.withheld {
+            command.env_remove(name);
+        }
+        command.envs(&self.environment);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -34,7 +41,7 @@ impl Program {
     /// The list of folders in which the command is looked up if it is a mere name.
     pub(super) fn search_path(&self) -> Option<OsString> {
         let own = self.environment.get("PATH").map(|path| OsStr::new(path).to_owned());
-        own.or_else(|| std::env::var_os("PATH"))
+        own.or_else(|| std::env::var_os("PATH").filter(|_| !self.withheld.contains("PATH")))
     }
 
     /// A path of this program's, as it sees it from its directory.

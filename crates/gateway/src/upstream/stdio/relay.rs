@@ -39,14 +39,14 @@ impl Intake {
             match command {
                 None | Some(Command::End) => break,
                 Some(Command::Call { call, message }) => {
-                    if let Err(reason) = queue.push_call(call, &message) {
+                    if let Err(reason) = queue.push_call(call, message) {
                         refuse(&notices, call, reason).await;
                     }
                 }
                 // Standard input has no headers.
                 Some(Command::Headers(_)) => {}
                 Some(Command::Cancel { message, .. } | Command::Send { message }) => {
-                    if let Err(reason) = queue.push_other(&message)
+                    if let Err(reason) = queue.push_other(message)
                         && let Some(unlogged) = throttle.admit(Instant::now())
                     {
                         let (server, what) = (&*name, "a notification or response was dropped");

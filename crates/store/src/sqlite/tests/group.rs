@@ -2,16 +2,16 @@
 
 use std::sync::mpsc;
 
-use super::act::{Act, Ground};
+use super::operation::{Operation, Transaction};
 use super::*;
 
 /// Keeps the writer until it is let go.
 struct Hold(mpsc::Receiver<()>);
 
-impl Act for Hold {
+impl Operation for Hold {
     type Output = ();
 
-    fn act(self, _: &mut Ground<'_>) -> rusqlite::Result<()> {
+    fn run(self, _: &mut Transaction<'_>) -> rusqlite::Result<()> {
         let _gone = self.0.recv();
         Ok(())
     }
@@ -20,11 +20,11 @@ impl Act for Hold {
 /// Runs statements of the test.
 struct Run(String);
 
-impl Act for Run {
+impl Operation for Run {
     type Output = ();
 
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<()> {
-        ground.connection.execute_batch(&self.0)
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()> {
+        transaction.connection.execute_batch(&self.0)
     }
 }
 

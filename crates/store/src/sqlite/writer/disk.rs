@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use crate::error::Failure;
-use crate::sqlite::act::Broken;
 use crate::sqlite::failure::{failure, is_ambiguous};
-use crate::sqlite::open::Place;
+use crate::sqlite::open::DataDirectory;
+use crate::sqlite::operation::Broken;
 
 /// The log before the database is copied into it when it has this many pages (8 MiB) ...
 const CHECKPOINT_PAGES: i32 = 2_048;
@@ -19,19 +19,19 @@ const WAIT_PAGES: i32 = 16_384;
 /// What a failure says that was not done.
 pub(super) const WRITE: &str = "write to its database";
 
-/// How a checkpoint treats those who read.
+/// Copying the log into the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
-    /// What they still need stays in the log.
-    Left,
+pub(super) enum Checkpoint {
+    /// What others still read stays in the log.
+    Passive,
     /// They are waited for, and the log starts anew.
-    Awaited,
+    Truncating,
 }
 
 /// The connection, and what is known of the disk below it.
 pub(in crate::sqlite) struct Disk {
     pub(super) connection: Connection,
-    place: Arc<Place>,
+    directory: Arc<DataDirectory>,
     /// Whether commits are synced, as last set; `None`: not set yet.
     is_synchronous: Option<bool>,
     /// True once the disk failed, until all that was committed is known to be on it.
@@ -45,11 +45,11 @@ pub(in crate::sqlite) struct Disk {
 impl Disk {
     pub(in crate::sqlite) fn new(
         connection: Connection,
-        place: Arc<Place>,
+        directory: Arc<DataDirectory>,
     ) -> rusqlite::Result<Self> {
         let mut disk = Self {
             connection,
-            place,
+            directory,
             is_synchronous: None,
             is_ailing: false,
             log_pages: Arc::default(),
@@ -59,7 +59,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Keeps `log_pages`; it stands in place of checkpoints inside of commits.
+    /// Keeps `log_pages`; it stands in directory of checkpoints inside of commits.
     fn count_log_pages(&mut self) -> rusqlite::Result<()> {
         let count = Arc::clone(&self.log_pages);
         self.connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
@@ -103,7 +103,7 @@ impl Disk {
 
     /// Syncs what was committed without.
     pub(super) fn sync(&mut self) -> Result<(), Broken> {
-        self.place.sync_log().map_err(|error| {
+        self.directory.sync_log().map_err(|error| {
             self.is_ailing = true;
             let remedy = "check the disk of the data directory";
             Broken { failure: Failure::new("sync its database", remedy, error), is_ambiguous: true }
@@ -117,11 +117,11 @@ impl Disk {
         if !self.is_ailing {
             return Ok(());
         }
-        if self.checkpoint(Readers::Awaited).is_err() {
-            self.connection = self.place.connect_writer()?;
+        if self.checkpoint(Checkpoint::Truncating).is_err() {
+            self.connection = self.directory.connect_writer()?;
             self.is_synchronous = None;
             self.count_log_pages()?;
-            self.checkpoint(Readers::Awaited)?;
+            self.checkpoint(Checkpoint::Truncating)?;
         }
         self.is_ailing = false;
         Ok(())
@@ -131,13 +131,13 @@ impl Disk {
     ///
     /// # Errors
     /// If that fails, or readers that were waited for took too long.
-    pub(super) fn checkpoint(&self, readers: Readers) -> rusqlite::Result<()> {
-        let statement = match readers {
-            Readers::Left => "pragma wal_checkpoint(passive)",
-            Readers::Awaited => "pragma wal_checkpoint(truncate)",
+    pub(super) fn checkpoint(&self, kind: Checkpoint) -> rusqlite::Result<()> {
+        let statement = match kind {
+            Checkpoint::Passive => "pragma wal_checkpoint(passive)",
+            Checkpoint::Truncating => "pragma wal_checkpoint(truncate)",
         };
         let is_busy: bool = self.connection.query_row(statement, [], |row| row.get(0))?;
-        if is_busy && readers == Readers::Awaited {
+        if is_busy && kind == Checkpoint::Truncating {
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None));
         }
         Ok(())
@@ -150,9 +150,10 @@ impl Disk {
             self.wait_pages = WAIT_PAGES;
             return;
         }
-        let readers = if pages < self.wait_pages { Readers::Left } else { Readers::Awaited };
-        match self.checkpoint(readers) {
-            Ok(()) if readers == Readers::Awaited => self.log_pages.store(0, Ordering::Relaxed),
+        let kind =
+            if pages < self.wait_pages { Checkpoint::Passive } else { Checkpoint::Truncating };
+        match self.checkpoint(kind) {
+            Ok(()) if kind == Checkpoint::Truncating => self.log_pages.store(0, Ordering::Relaxed),
             Ok(()) => {}
             // Somebody reads for long. Nobody else is to wait for that after each commit.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::disk::{Disk, Readers, WRITE};
+use super::disk::{Checkpoint, Disk, WRITE};
 use super::{Shared, lock};
-use crate::sqlite::act::{Broken, Effects, Frame, Ground, Job};
 use crate::sqlite::books::Entries;
 use crate::sqlite::failure::failure;
+use crate::sqlite::operation::{Broken, Effects, Header, Job, Transaction};
 use crate::sqlite::tail::Change;
 use crate::sqlite::{Durability, life, upkeep};
 
@@ -82,9 +82,9 @@ impl WriterThread {
         let begun = self.disk.begin(is_synced);
         begun.map_err(|error| self.disk.give_up(error, false))?;
         self.tick += 1;
-        let frame = Frame { durability: self.durability, tick: self.tick, is_synced };
+        let header = Header { durability: self.durability, tick: self.tick, is_synced };
         let mut sum = Sum::default();
-        let written = self.run_all(jobs, frame, &mut sum);
+        let written = self.run_all(jobs, header, &mut sum);
         written.map_err(|error| self.disk.give_up(error, false))?;
         let end = if sum.has_written { "commit" } else { "rollback" };
         self.disk.execute(end).map_err(|error| self.disk.give_up(error, true))?;
@@ -97,16 +97,16 @@ impl WriterThread {
     fn run_all(
         &mut self,
         jobs: &mut [Box<dyn Job>],
-        frame: Frame,
+        header: Header,
         sum: &mut Sum,
     ) -> rusqlite::Result<()> {
         let books = self.shared.books();
         for job in jobs {
             self.disk.execute("savepoint job")?;
             let connection = &self.disk.connection;
-            let mut ground = Ground::new(connection, frame, &books, &sum.entries);
-            match job.run(&mut ground) {
-                Ok(()) => sum.add(ground.into_effects()),
+            let mut transaction = Transaction::new(connection, header, &books, &sum.entries);
+            match job.run(&mut transaction) {
+                Ok(()) => sum.add(transaction.into_effects()),
                 // Nothing is left that the others could be part of.
                 Err(error) if connection.is_autocommit() => return Err(error),
                 Err(error) => {
@@ -163,7 +163,7 @@ impl WriterThread {
         let is_smaller = upkeep::shrink(&self.disk.connection)?;
         if self.has_shrunk && !is_smaller {
             // Only now does the file system get anything.
-            self.disk.checkpoint(Readers::Left)?;
+            self.disk.checkpoint(Checkpoint::Passive)?;
         }
         self.has_shrunk = is_smaller;
         Ok(is_smaller)
@@ -176,7 +176,7 @@ impl WriterThread {
             .begin(true)
             .and_then(|()| life::note_clean_end(&self.disk.connection))
             .and_then(|()| self.disk.execute("commit"))
-            .and_then(|()| self.disk.checkpoint(Readers::Awaited));
+            .and_then(|()| self.disk.checkpoint(Checkpoint::Truncating));
         if let Err(error) = closed {
             // The next start looks at what is there.
             self.disk.give_up(error, true);

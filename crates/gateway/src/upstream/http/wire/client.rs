@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -21,6 +22,13 @@ use rustls::{ClientConfig, RootCertStore};
 use super::{Fault, Transport};
 use crate::passthrough::UpstreamBody;
 use crate::upstream::http::departure::{Departure, RequestBody};
+
+/// The smallest buffer that hyper takes; it panics on less.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
+/// A longer body has its connection for itself: a server may refuse it unread and end the
+/// connection, on which the next request would then be lost. That the body was written tells
+/// nothing, since the kernel takes megabytes.
+const SHARED_BODY_BYTES_MAX: usize = 32 * 1024;
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +102,8 @@ impl HttpClient {
             .retry_canceled_requests(false)
             .pool_idle_timeout(Duration::from_millis(limits.upstream.pool_idle_max_ms))
             .pool_timer(TokioTimer::new())
+            // It grows to what a server sends faster than its reader takes it.
+            .http1_max_buf_size(limits.connection_buffer_bytes_max.max(BUFFER_BYTES_MIN))
             .build(connector);
         Ok(Self { client })
     }
@@ -103,9 +113,12 @@ impl HttpClient {
 impl Transport for HttpClient {
     async fn send(
         &self,
-        request: Request<Bytes>,
+        mut request: Request<Bytes>,
         departure: &Arc<Departure>,
     ) -> Result<Response<UpstreamBody>, Fault> {
+        if request.body().len() > SHARED_BODY_BYTES_MAX {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let request = request.map(|bytes| RequestBody::new(bytes, Arc::clone(departure)));
         let response = self.client.request(request).await.map_err(|error| broken(&error))?;
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
@@ -122,7 +135,7 @@ fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
         source = error.source();
     }
     if !speaks_tls {
-        what = "it does not speak TLS: is its URL http://?".to_owned();
+        what = "it does not speak TLS, its URL may begin with http:".to_owned();
     }
     Fault::Broken { what }
 }

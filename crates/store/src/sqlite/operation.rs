@@ -10,7 +10,7 @@ use crate::sqlite::books::{Amounts, Books, Entries};
 use crate::sqlite::tail::Change;
 
 /// One operation: all of it or nothing, in a transaction that it shares with others.
-pub(super) trait Act: Send + 'static {
+pub(super) trait Operation: Send + 'static {
     /// What it tells; a refusal is an output, too.
     type Output: Send + 'static;
 
@@ -28,7 +28,7 @@ pub(super) trait Act: Send + 'static {
     ///
     /// # Errors
     /// As SQLite says; what it has written is undone.
-    fn act(self, ground: &mut Ground<'_>) -> rusqlite::Result<Self::Output>;
+    fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output>;
 }
 
 /// The storage failed.
@@ -40,7 +40,7 @@ pub(super) struct Broken {
 }
 
 /// The transaction that an operation is part of.
-pub(super) struct Ground<'a> {
+pub(super) struct Transaction<'a> {
     pub(super) connection: &'a Connection,
     pub(super) durability: Durability,
     /// Number of the transaction, over all lives of the database.
@@ -61,14 +61,14 @@ pub(super) struct Effects {
     pub(super) must_sync: bool,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Transaction<'a> {
     pub(super) fn new(
         connection: &'a Connection,
-        frame: Frame,
+        header: Header,
         books: &'a Books,
         earlier: &'a Entries,
     ) -> Self {
-        let Frame { durability, tick, is_synced } = frame;
+        let Header { durability, tick, is_synced } = header;
         let own = Effects::default();
         Self { connection, durability, tick, is_synced, books, earlier, own }
     }
@@ -108,7 +108,7 @@ impl<'a> Ground<'a> {
 
 /// What all operations of a transaction have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct Header {
     pub(super) durability: Durability,
     pub(super) tick: i64,
     pub(super) is_synced: bool,
@@ -120,7 +120,7 @@ pub(super) trait Job: Send {
     fn needs_sync(&self, durability: Durability) -> bool;
 
     /// Does it, once.
-    fn run(&mut self, ground: &mut Ground<'_>) -> rusqlite::Result<()>;
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()>;
 
     /// Overrides what came of it.
     fn fail(&mut self, broken: Broken);
@@ -130,39 +130,39 @@ pub(super) trait Job: Send {
 }
 
 /// The answer to an operation.
-pub(super) type Answer<A> = Result<<A as Act>::Output, Broken>;
+pub(super) type Answer<O> = Result<<O as Operation>::Output, Broken>;
 
 /// The only kind of [`Job`].
-pub(super) struct Posted<A: Act> {
-    act: Option<A>,
-    answer: Option<Answer<A>>,
-    reply: oneshot::Sender<Answer<A>>,
+pub(super) struct Posted<O: Operation> {
+    operation: Option<O>,
+    answer: Option<Answer<O>>,
+    reply: oneshot::Sender<Answer<O>>,
     _room: OwnedSemaphorePermit,
 }
 
-impl<A: Act> Posted<A> {
+impl<O: Operation> Posted<O> {
     pub(super) fn new(
-        act: A,
-        reply: oneshot::Sender<Answer<A>>,
+        operation: O,
+        reply: oneshot::Sender<Answer<O>>,
         room: OwnedSemaphorePermit,
     ) -> Self {
-        Self { act: Some(act), answer: None, reply, _room: room }
+        Self { operation: Some(operation), answer: None, reply, _room: room }
     }
 }
 
-impl<A: Act> Job for Posted<A> {
+impl<O: Operation> Job for Posted<O> {
     fn needs_sync(&self, durability: Durability) -> bool {
-        let Some(act) = &self.act else { return false };
+        let Some(operation) = &self.operation else { return false };
         match durability {
-            Durability::Calls => act.is_durable(),
-            Durability::Events => act.is_durable() || act.is_progress(),
+            Durability::Calls => operation.is_durable(),
+            Durability::Events => operation.is_durable() || operation.is_progress(),
             Durability::Memory => false,
         }
     }
 
-    fn run(&mut self, ground: &mut Ground<'_>) -> rusqlite::Result<()> {
-        if let Some(act) = self.act.take() {
-            self.answer = Some(Ok(act.act(ground)?));
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()> {
+        if let Some(operation) = self.operation.take() {
+            self.answer = Some(Ok(operation.run(transaction)?));
         }
         Ok(())
     }

@@ -1,0 +1,1 @@
+"""Published clients against published servers with Rejoin in between (see ../README.md)."""
