@@ -45,8 +45,8 @@ pub struct Described {
 }
 
 impl Described {
-    /// A session as a store has it, at this time (Unix ms); `None`: its own row is not there yet, or it
-    /// is over.
+    /// A session as a store has it, at this time (Unix ms); `None`: its own row is not there yet,
+    /// or it is over.
     pub fn stored(key: &SessionKey, loaded: Loaded, now_ms: u64) -> Option<Self> {
         let settings = Arc::new(Settings::default());
         let principal = loaded.principal;
