@@ -59,6 +59,7 @@ impl Gateway {
         });
         match ending.await {
             Ok(Delivered::Taken) => Ok(()),
+            Ok(Delivered::Overloaded) => Err(DeleteError::Unavailable),
             Ok(Delivered::SessionOver) | Err(_) => Err(DeleteError::UnknownSession),
         }
     }

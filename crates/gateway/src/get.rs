@@ -56,11 +56,15 @@ impl Gateway {
         let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
         let acknowledged = headers::acknowledgements(headers);
-        if !acknowledged.is_empty()
-            && entry.handle.acknowledge(acknowledged).await == Delivered::SessionOver
-        {
-            self.forget(&entry);
-            return Err(GetError::UnknownSession);
+        if !acknowledged.is_empty() {
+            match entry.handle.acknowledge(acknowledged).await {
+                Delivered::Taken => {}
+                Delivered::Overloaded => return Err(GetError::Overloaded),
+                Delivered::SessionOver => {
+                    self.forget(&entry);
+                    return Err(GetError::UnknownSession);
+                }
+            }
         }
         if self.is_stopping() {
             return Err(GetError::Draining);

@@ -150,6 +150,8 @@ pub enum Delivered {
     Taken,
     /// 404: the session is over.
     SessionOver,
+    /// 503: its log could not be written; the session is kept, and the same may be sent again.
+    Overloaded,
 }
 
 /// Sends inputs to one session's driver. Clones are cheap. The session ends when the last one is
@@ -346,14 +348,18 @@ impl SessionHandle {
         if self.is_kept() { Answer::Overloaded } else { Answer::SessionOver }
     }
 
+    fn over_delivery(&self) -> Delivered {
+        if self.is_kept() { Delivered::Overloaded } else { Delivered::SessionOver }
+    }
+
     async fn tell(&self, input: Input) -> Delivered {
         let (done, taken) = oneshot::channel();
         if self.inbox.send(Mail::Tell(input, done)).await.is_err() {
-            return Delivered::SessionOver;
+            return self.over_delivery();
         }
         match taken.await {
             Ok(()) => Delivered::Taken,
-            Err(_) => Delivered::SessionOver,
+            Err(_) => self.over_delivery(),
         }
     }
 }

@@ -152,6 +152,9 @@ impl Gateway {
                 tracing::info!(session = %entry.handle.tag(), %call, "an operator released a call");
                 json_answer(&json!({ "released": call }))
             }
+            Delivered::Overloaded => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "Its log cannot be written now: try again.\n")
+            }
             Delivered::SessionOver => text(StatusCode::NOT_FOUND, "This session is over.\n"),
         }
     }

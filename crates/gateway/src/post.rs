@@ -277,6 +277,7 @@ impl Gateway {
                 self.forget(entry);
                 Err(PostError::UnknownSession)
             }
+            Delivered::Overloaded => Err(PostError::Overloaded),
         }
     }
 

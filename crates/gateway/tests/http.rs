@@ -19,6 +19,8 @@ mod ends;
 mod form;
 #[path = "http/idle.rs"]
 mod idle;
+#[path = "http/kept.rs"]
+mod kept;
 #[path = "http/life.rs"]
 mod life;
 #[path = "http/living.rs"]

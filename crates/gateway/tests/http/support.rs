@@ -10,10 +10,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use rejoin_core::limits::Limits;
 use rejoin_core::settings::Settings;
 use rejoin_gateway::gateway::Gateway;
-use rejoin_gateway::listen;
+use rejoin_gateway::listen::{self, ListenConfig};
 use rejoin_gateway::upstream::{
     Channel, CloseReason, Command, Event, OpenError, Opened, Opening, Upstream,
 };
+use rejoin_store::{MemoryLimits, MemoryStore, Store};
 use rejoin_testkit::failure::Failure;
 use rejoin_testkit::raw::{Connection, Head, Request};
 use rejoin_testkit::session::{Identity, Session};
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 mod serving;
 
 pub(crate) use serving::serve;
-use serving::{CONNECTIONS_END, value};
+use serving::{CONNECTIONS_END, serve_from, value};
 
 /// Headers of the client that the server is told.
 static FORWARDED: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-tenant")];
@@ -250,10 +251,21 @@ impl Bench {
     ) -> Result<Self, Failure> {
         let mut settings = Settings::default();
         set(&mut settings.limits);
+        let store = Arc::new(MemoryStore::new(MemoryLimits::from(&settings.limits))?);
+        Self::start_from(store, greeting, settings).await
+    }
+
+    /// With a log and settings of the test's choice.
+    pub(crate) async fn start_from(
+        store: Arc<dyn Store>,
+        greeting: Greeting,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
         let limits = settings.limits.clone();
         let server = Arc::new(FakeServer::new(greeting));
         let upstream: Arc<FakeServer> = Arc::clone(&server);
-        let (gateway, address, serving) = serve(upstream, settings).await?;
+        let config = ListenConfig::from(&limits);
+        let (gateway, address, serving) = serve_from(store, config, upstream, settings).await?;
         let (listener, admin) = listen::bind("127.0.0.1:0".parse()?).await?;
         let operated = gateway.clone();
         let administering = tokio::spawn(async move {

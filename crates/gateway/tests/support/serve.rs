@@ -9,7 +9,7 @@ use rejoin_gateway::config::GatewayConfig;
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen::{self, ListenConfig};
 use rejoin_gateway::upstream::Upstream;
-use rejoin_store::{MemoryLimits, MemoryStore};
+use rejoin_store::{MemoryLimits, MemoryStore, Store};
 use rejoin_testkit::failure::Failure;
 use tokio::task::JoinHandle;
 
@@ -32,6 +32,16 @@ pub(crate) async fn serve_by(
     settings: Settings,
 ) -> Result<(Gateway, SocketAddr, JoinHandle<()>), Failure> {
     let store = Arc::new(MemoryStore::new(MemoryLimits::from(&settings.limits))?);
+    serve_from(store, config, upstream, settings).await
+}
+
+/// As [`serve_by`], with a log of the test's choice.
+pub(crate) async fn serve_from(
+    store: Arc<dyn Store>,
+    config: ListenConfig,
+    upstream: Arc<dyn Upstream>,
+    settings: Settings,
+) -> Result<(Gateway, SocketAddr, JoinHandle<()>), Failure> {
     let gateway = Gateway::new(GatewayConfig::new(Arc::new(settings), upstream, store))?;
     let (listener, address) = listen::bind("127.0.0.1:0".parse()?).await?;
     let face = gateway.clone();
