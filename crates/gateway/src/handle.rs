@@ -348,18 +348,13 @@ impl SessionHandle {
         if self.is_kept() { Answer::Overloaded } else { Answer::SessionOver }
     }
 
-    fn over_delivery(&self) -> Delivered {
-        if self.is_kept() { Delivered::Overloaded } else { Delivered::SessionOver }
-    }
-
     async fn tell(&self, input: Input) -> Delivered {
         let (done, taken) = oneshot::channel();
-        if self.inbox.send(Mail::Tell(input, done)).await.is_err() {
-            return self.over_delivery();
-        }
-        match taken.await {
-            Ok(()) => Delivered::Taken,
-            Err(_) => self.over_delivery(),
+        let is_told = self.inbox.send(Mail::Tell(input, done)).await.is_ok();
+        match is_told && taken.await.is_ok() {
+            true => Delivered::Taken,
+            false if self.is_kept() => Delivered::Overloaded,
+            false => Delivered::SessionOver,
         }
     }
 }
