@@ -114,13 +114,6 @@ def everything_stdio():
     return ["npx", "-y", f"{package}@{version}", "stdio"]
 
 
-def everything_http():
-    """The same server over its own Streamable HTTP, on loopback; PORT names the port."""
-    loopback = (HERE / "loopback.mjs").as_uri()
-    server = str(HERE / "node_modules" / ".bin" / "mcp-server-everything")
-    return ["node", "--import", loopback, server, "streamableHttp"]
-
-
 def time_stdio():
     """A published Python stdio server that needs no network."""
     return [venv_bin("py2", "mcp-server-time"), "--local-timezone", "UTC"]

@@ -17,7 +17,12 @@ pub fn digest(bytes: &[u8]) -> Digest32 {
 
 /// The first 8 hexadecimal characters of the SHA-256 of some bytes: what logs show of a secret.
 pub fn tag(secret: &[u8]) -> String {
-    digest(secret)[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&digest(secret)[..4])
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What `Mcp-Session-Id` carries (spec SES-1). It is a secret: `Debug` and `Display` show a tag.

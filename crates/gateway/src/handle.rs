@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use rejoin_core::effect::Note;
-use rejoin_core::id::{CallId, ConnectionId, Digest32, EventId};
+use rejoin_core::id::{CallId, ConnectionId, Digest32, EventId, hex};
 use rejoin_core::input::{Get, GetCursor, Input, Post, Request};
 use rejoin_core::message::Message;
 use rejoin_core::rejection::Rejection;
@@ -35,7 +35,7 @@ pub struct SessionTag(Arc<str>);
 impl SessionTag {
     /// The tag of a session, by the SHA-256 of its id.
     pub fn new(session: &Digest32) -> Self {
-        Self(session[..4].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+        Self(hex(&session[..4]).into())
     }
 
     /// The 8 characters.

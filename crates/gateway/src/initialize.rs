@@ -1,13 +1,12 @@
 //! `initialize`: caps first, then a server, then a session (design sections 2 and 3, spec SES-1).
 
 use std::error::Error as _;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use rejoin_core::effect::Batch;
-use rejoin_core::id::{CallId, Epoch, SessionId, digest};
+use rejoin_core::id::{CallId, Epoch, SessionId, digest, hex};
 use rejoin_core::message::{Incoming, Kind, Message, parse};
 use rejoin_core::revision::Revision;
 use rejoin_core::session::SessionStart;
@@ -21,7 +20,7 @@ use tokio::time::timeout;
 use crate::gateway::Gateway;
 use crate::handle::{DriverParts, SessionHandle};
 use crate::principal::Principal;
-use crate::registry::{Entry, Place};
+use crate::registry::Place;
 use crate::respond::{self, AnswerBody};
 use crate::revive::Origin;
 use crate::upstream::{self, OpenError, Opened};
@@ -239,18 +238,7 @@ impl Gateway {
         );
         let (used, seen) = watch::channel(false);
         self.end_if_unused(key, handle.clone(), seen);
-        let entry = Entry {
-            path: self.path().into(),
-            key,
-            handle,
-            principal,
-            subject: OnceLock::new(),
-            agreed,
-            used,
-            _place: place,
-        };
-        // After it is known: a map that was set while the server started has not met it.
-        self.registry().insert(entry).settle(&self.subjects());
+        self.enter(key, handle, principal, agreed, used, place);
         Ok(id)
     }
 
@@ -360,8 +348,7 @@ fn agreed_on(answer: &Message) -> Revision {
 fn mint_session_id() -> Result<SessionId, InitializeError> {
     let mut random = [0; SESSION_ID_BYTES];
     getrandom::fill(&mut random).map_err(|_| InitializeError::NoRandomness)?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(SessionId::new(text))
+    Ok(SessionId::new(hex(&random)))
 }
 
 /// Below 2^52, so that the ids of all its calls are exact in every JSON reader.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
-use rejoin_core::id::CallId;
+use rejoin_core::id::{CallId, hex};
 use rejoin_core::session::{Session, SessionView};
 use rejoin_core::settings::Settings;
 use rejoin_store::{Loaded, PrincipalKey, SessionKey};
@@ -68,7 +68,6 @@ impl Described {
         revision: String,
         view: SessionView,
     ) -> Self {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let principal = hex(&principal[..4]);
         let session = SessionTag::new(key).to_string();
         Self { session, key: hex(key), path, principal, anonymous, revision, view }
@@ -80,11 +79,6 @@ impl Described {
         let (principal, revision) = (entry.principal.key(), entry.agreed.to_string());
         let anonymous = entry.principal.is_anonymous();
         Some(Self::new(&entry.key, path, &principal, anonymous, revision, view))
-    }
-
-    /// True if it is the one that is meant by the beginning of its key.
-    pub fn is_meant(&self, prefix: &str) -> bool {
-        !prefix.is_empty() && self.key.starts_with(prefix)
     }
 }
 
@@ -161,8 +155,6 @@ impl Gateway {
 
     /// The one session whose key begins so.
     fn meant(&self, prefix: &str) -> Result<Arc<Entry>, NotMeant> {
-        let hex =
-            |key: &SessionKey| -> String { key.iter().map(|byte| format!("{byte:02x}")).collect() };
         let mut entries = self.registry().all();
         entries.retain(|entry| !prefix.is_empty() && hex(&entry.key).starts_with(prefix));
         match (entries.pop(), entries.is_empty()) {

@@ -8,6 +8,7 @@ use rejoin_core::revision::Revision;
 use rejoin_store::SessionKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::gateway::Gateway;
 use crate::handle::SessionHandle;
 use crate::principal::Principal;
 use crate::subjects::Subjects;
@@ -49,6 +50,26 @@ impl Entry {
             // Settled before is settled: a session changes hands once.
             let _first = self.subject.set(subject).is_ok();
         }
+    }
+}
+
+impl Gateway {
+    /// Makes a session known that has a driver.
+    pub(crate) fn enter(
+        &self,
+        key: SessionKey,
+        handle: SessionHandle,
+        principal: Principal,
+        agreed: Revision,
+        used: watch::Sender<bool>,
+        place: Place,
+    ) -> Arc<Entry> {
+        let (path, subject) = (self.path().into(), OnceLock::new());
+        let entry = Entry { path, key, handle, principal, subject, agreed, used, _place: place };
+        let entry = self.registry().insert(entry);
+        // After it is known: a map that was set meanwhile has not met it.
+        entry.settle(&self.subjects());
+        entry
     }
 }
 

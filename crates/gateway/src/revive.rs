@@ -1,7 +1,7 @@
 //! Sessions whose driver is gone and whose log is not: after a restart, and after the log could not
 //! be written for a while.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rejoin_core::id::digest;
@@ -136,19 +136,7 @@ impl Gateway {
         let handle = SessionHandle::restart(start, stored, parts);
         tracing::info!(session = %handle.tag(), revision = %agreed, "a session goes on");
         let (used, _) = watch::channel(true);
-        let entry = Entry {
-            path: self.path().into(),
-            key,
-            handle,
-            principal,
-            subject: OnceLock::new(),
-            agreed,
-            used,
-            _place: place,
-        };
-        let entry = self.registry().insert(entry);
-        entry.settle(&self.subjects());
-        Some(entry)
+        Some(self.enter(key, handle, principal, agreed, used, place))
     }
 
     /// The session with this id, if it was opened here by this principal and is not over.

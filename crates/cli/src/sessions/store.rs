@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rejoin_core::id::Seq;
+use rejoin_core::id::{Seq, hex};
 use rejoin_core::limits::Limits;
 use rejoin_gateway::operator::Described;
 use rejoin_store::sqlite::{Durability, OpenError, SqliteOptions, SqliteStore};
@@ -116,7 +116,6 @@ async fn keys(store: &SqliteStore, prefix: &str) -> Result<Vec<SessionKey>, Stor
             break;
         }
     }
-    let hex = |key: &SessionKey| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     keys.retain(|key| hex(key).starts_with(prefix));
     Ok(keys)
 }

@@ -86,9 +86,6 @@ impl Session {
 
     /// No connection outlived the process, and what an end was worth is not known any more.
     pub(super) fn handle_restarted(&mut self, now_ms: u64, out: &mut Output) {
-        // Whoever resumes from behind the log, and the numbers that a power cut may have taken,
-        // must find the row that says so.
-        self.row_changed = true;
         let ids: BTreeSet<_> = self.streams.keys().copied().collect();
         for id in ids {
             self.lose_to_restart(id, now_ms, out);

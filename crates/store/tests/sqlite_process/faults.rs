@@ -12,14 +12,14 @@ use crate::Other;
 /// A disk that does as it is told.
 pub(crate) struct Bench {
     directory: TempDir,
-    library: PathBuf,
+    shim: PathBuf,
 }
 
 impl Bench {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("the temporary folder can be written");
-        let library = library(directory.path());
-        let bench = Self { directory, library };
+        let shim = shim(directory.path());
+        let bench = Self { directory, shim };
         bench.fault("-");
         bench
     }
@@ -39,7 +39,7 @@ impl Bench {
         let (fault, syncs, kept) = (self.path("fault"), self.path("syncs"), self.path("kept"));
         fs::create_dir_all(&kept).expect("it is made");
         let more = [
-            ("LD_PRELOAD", self.library.as_path()),
+            ("LD_PRELOAD", self.shim.as_path()),
             ("REJOIN_FAULT", &fault),
             ("REJOIN_SYNCS", &syncs),
             ("REJOIN_KEPT", &kept),
@@ -76,13 +76,13 @@ impl Disk {
 }
 
 /// Builds the library that stands between the process and its disk.
-fn library(directory: &Path) -> PathBuf {
-    let library = directory.join("faults.so");
+fn shim(directory: &Path) -> PathBuf {
+    let shim = directory.join("faults.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sqlite_process/faults.c");
     let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library).arg(source);
+    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&shim).arg(source);
     assert!(compiler.status().expect("a C compiler, as for SQLite").success());
-    library
+    shim
 }
 
 #[test]
