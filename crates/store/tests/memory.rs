@@ -1,70 +1,25 @@
 //! Resident memory is measured here, in a process that does nothing else. The suite and all other
 //! tests of the memory store are in `src/memory/tests.rs`.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use bytes::Bytes;
-use rejoin_core::effect::{Batch, Event, EventKind};
-use rejoin_core::id::{Seq, StreamId, digest};
+#[path = "support/large_log.rs"]
+mod large_log;
+
+use large_log::{EVENT_BYTES, MIB, read, resident_bytes, write};
 use rejoin_store::{MemoryLimits, MemoryStore, Quota, Store};
 
-const SESSION: [u8; 32] = [7; 32];
-const STREAM: StreamId = StreamId(3);
 const EVENTS: u64 = 800;
-const EVENT_BYTES: usize = 65_536;
-const MIB: u64 = 1024 * 1024;
-
-/// Reproducible bytes that differ from event to event.
-fn payload(number: u64) -> Bytes {
-    let bytes = digest(&number.to_le_bytes());
-    bytes.iter().copied().cycle().take(EVENT_BYTES).collect()
-}
-
-fn event(number: u64) -> Event {
-    Event {
-        stream: STREAM,
-        seq: Seq(number + 1),
-        previous: Seq(number),
-        kind: EventKind::Notification,
-        last: number + 1 == EVENTS,
-        payload: payload(number),
-    }
-}
-
-/// Resident memory of this process.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.expect("the kernel states it in KiB") * 1024
-}
 
 #[tokio::test]
 async fn fifty_megabytes_go_through_one_megabyte_of_memory_unchanged() {
     let quota = Quota { principal_bytes_max: 64 * MIB, total_bytes_max: 64 * MIB };
     let store = MemoryStore::new(MemoryLimits { memory_log_bytes_max: MIB, quota }).unwrap();
-    let opened = store.create(SESSION, [8; 32]).await.unwrap();
-    let mut version = opened.version;
     let before = resident_bytes();
-    for number in 0..EVENTS {
-        let batch = Batch { events: vec![event(number)], ..Batch::default() };
-        version = store.commit(SESSION, opened.fence, version, batch).await.unwrap();
-        assert!(store.usage().await.unwrap().memory_bytes <= MIB);
-    }
+    write(&store, EVENTS, MIB).await;
     let usage = store.usage().await.unwrap();
     assert_eq!(usage.memory_bytes + usage.spilled_bytes, EVENTS * EVENT_BYTES as u64);
     assert!(usage.spilled_bytes >= 49 * MIB, "{usage:?}");
-    let (mut cursor, mut number) = (Seq::ORIGIN, 0);
-    loop {
-        let page = store.read(SESSION, STREAM, cursor, 4 * EVENT_BYTES).await.unwrap();
-        for read in &page.events {
-            assert!(*read == event(number), "event {number} changed");
-            number += 1;
-        }
-        cursor = page.next(cursor);
-        if !page.more {
-            break;
-        }
-    }
-    assert_eq!(number, EVENTS);
+    read(&store, EVENTS).await;
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 8 * MIB, "resident memory grew by {grown} bytes");
 }
