@@ -144,6 +144,8 @@ async fn a_recorded_result_answers_the_repeat_of_a_token_after_the_restart() -> 
     let call = charge(10, 1, 0).with_dedup_token("t-1");
     let first = answered(&session, &call).await?;
     assert_eq!(first["result"]["structuredContent"]["execution"], 1, "{first}");
+    // Killed before the acknowledgement is seen, it would be owed: row 10, not row 5.
+    bench.gateway().log_line("from=\"ending\"", WAIT).await?;
     let session = bench.kill(&session).await?;
     let record = answered(&session, &call.again(11)).await?;
     assert_eq!(record["result"]["structuredContent"]["execution"], 1, "{record}");

@@ -35,7 +35,8 @@ pub struct RequestFacts {
     pub token: TokenFact,
     /// It has waited until `hold_max`.
     pub hold_is_over: bool,
-    /// It has waited for `repeat_wait` since it came, and since its newest original was presumed.
+    /// It has waited for `repeat_wait` since it came, and half of it since its newest original was
+    /// presumed.
     pub repeat_wait_is_over: bool,
 }
 

@@ -96,6 +96,23 @@ fn w2_an_honest_identical_call_waits_for_repeat_wait_at_most_and_not_after_fin_o
 }
 
 #[test]
+fn w2_what_a_repeat_waited_for_its_twin_counts_towards_the_wait_for_the_reset() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&charge("1"));
+    rig.answer(rig.executed()[0]);
+    rig.wire(first, WireEvent::FinalHanded);
+    let second = rig.post(&charge("2"));
+    // An acknowledgement that the peer's kernel delays.
+    rig.pass(53);
+    prove(&mut rig, second);
+    rig.wire(first, WireEvent::FinalAcknowledged);
+    rig.pass(24);
+    assert_eq!(rig.executed().len(), 1, "a reset follows the acknowledgement");
+    rig.pass(1);
+    assert_eq!(rig.executed().len(), 2);
+}
+
+#[test]
 fn w3a_a_repeat_that_waited_for_a_twin_still_waits_for_the_reset() {
     let mut rig = Rig::plain();
     let first = rig.post(&charge("1"));

@@ -22,16 +22,23 @@ impl Session {
 
     fn request_facts(&self, waiter: &Waiter, request: &Request, now_ms: u64) -> RequestFacts {
         let class = self.tools.classify(&request.message, &self.start.settings);
-        // A reset follows the acknowledgement it belongs to: the wait runs from whatever came last,
-        // the POST or the presumption.
-        let came_ms = waiter.arrived_ms.max(self.presumed_since_ms(request));
         RequestFacts {
             ungated: class == Class::Ungated,
             repeatable: class.is_repeatable(),
             token: self.token_fact(request),
             hold_is_over: waiter.hold_is_over(now_ms, self.limits()),
-            repeat_wait_is_over: now_ms >= came_ms + self.limits().repeat_wait_ms,
+            repeat_wait_is_over: now_ms >= self.repeat_wait_ends_ms(waiter.arrived_ms, request),
         }
+    }
+
+    /// When an identical POST that came at `arrived_ms` has waited long enough for a reset.
+    ///
+    /// A POST overtakes the reset that its client sent before it by a way of the network; a reset
+    /// follows the acknowledgement it belongs to at once. So the wait runs from the arrival, and
+    /// half of it from the presumption, which row 14 may have waited for before.
+    pub(super) fn repeat_wait_ends_ms(&self, arrived_ms: u64, request: &Request) -> u64 {
+        let wait_ms = self.limits().repeat_wait_ms;
+        (arrived_ms + wait_ms).max(self.presumed_since_ms(request) + wait_ms / 2)
     }
 
     /// When the newest presumed call with a request's params became so.

@@ -121,9 +121,11 @@ impl Session {
             hold_until_ms,
             waiter.proof_until_ms,
             waiter.asked_until_ms,
-            (wait == Wait::Reset).then_some(now_ms + limits.repeat_wait_ms),
         ];
-        let due = deadlines.into_iter().flatten().filter(|&at_ms| at_ms > now_ms);
+        let repeats = waiter.requests.iter().filter(|_| wait == Wait::Reset);
+        let resets = repeats.map(|request| self.repeat_wait_ends_ms(waiter.arrived_ms, request));
+        let due: Vec<_> = deadlines.into_iter().flatten().chain(resets).collect();
+        let due = due.into_iter().filter(|&at_ms| at_ms > now_ms);
         self.timers.extend(due.map(|at_ms| (at_ms, Timer::Waiter(id))));
         let turn = waiter.turn();
         self.waiting.insert(id, waiter);
