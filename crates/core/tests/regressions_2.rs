@@ -113,6 +113,24 @@ fn w2_what_a_repeat_waited_for_its_twin_counts_towards_the_wait_for_the_reset() 
 }
 
 #[test]
+fn w2_a_twin_claimed_while_a_repeat_proves_its_own_connection_is_asked_beside_it() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&charge("1"));
+    rig.answer(rig.executed()[0]);
+    rig.deliver(first);
+    let second = rig.post(&charge("2"));
+    rig.wire(first, WireEvent::NextRequest);
+    let third = rig.post(&charge("3"));
+    let claimed = rig.executed()[1];
+    rig.feed(Input::Upstream(FromUpstream::Sent(claimed)));
+    assert_eq!(rig.commands(third), [Command::Probe], "not only once the second is proved");
+    rig.wire(third, WireEvent::LivenessAcknowledged);
+    assert_eq!(rig.executed().len(), 2);
+    prove(&mut rig, second);
+    assert_eq!(rig.executed().len(), 3);
+}
+
+#[test]
 fn w3a_a_repeat_that_waited_for_a_twin_still_waits_for_the_reset() {
     let mut rig = Rig::plain();
     let first = rig.post(&charge("1"));

@@ -107,12 +107,12 @@ impl Session {
         let settings = Arc::clone(&self.start.settings);
         let limits = &settings.limits;
         let id = waiter.connection.id;
-        waiter.wait = wait;
+        let is_new = std::mem::replace(&mut waiter.wait, wait) != wait;
         if !matches!(wait, Wait::Nothing | Wait::Join | Wait::Record) {
             waiter.held_since_ms.get_or_insert(now_ms);
         }
         let hold_until_ms = waiter.held_since_ms.map(|since_ms| since_ms + limits.hold_max_ms);
-        if wait == Wait::Proof {
+        if wait == Wait::Proof && is_new {
             let answer_ms = now_ms + limits.liveness_answer_ms;
             waiter.proof_until_ms = hold_until_ms.max(Some(answer_ms));
         }
@@ -167,12 +167,15 @@ impl Session {
         Some(waiter)
     }
 
-    /// Decides waiting POSTs again: twins, resets and joins each on their own, then the queue in
-    /// order, until one must wait. At most one acts in one output, so that a claim is alone in its
-    /// own and can be undone without losing what was said to others.
+    /// Decides waiting POSTs again: twins, resets, joins and proofs each on their own, then the
+    /// queue in order, until one must wait. At most one acts in one output, so that a claim is alone
+    /// in its own and can be undone without losing what was said to others.
     pub(super) fn review(&mut self, now_ms: u64, out: &mut Output) {
         self.review_due = false;
-        let apart = |waiter: &Waiter| matches!(waiter.wait, Wait::Twin | Wait::Reset | Wait::Join);
+        // A call that was claimed while one's own connection is proved is asked beside it.
+        let apart = |waiter: &Waiter| {
+            matches!(waiter.wait, Wait::Twin | Wait::Reset | Wait::Join | Wait::Proof)
+        };
         let alone: Vec<_> =
             self.waiting.values().filter(|w| apart(w)).map(|w| w.connection.id).collect();
         for connection in alone.into_iter().chain(self.queue.clone()) {
