@@ -28,10 +28,9 @@ pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusq
     let boot = boot();
     let is_clean = get(&transaction, "clean")? == Some(1);
     let same_boot = !boot.is_empty() && get_text(&transaction, "boot")? == Some(boot.clone());
-    if !is_clean && !same_boot {
-        if get(&transaction, "durability")? == Some(MEMORY) {
-            forget_sessions(&transaction)?;
-        }
+    let may_lack_commits = !is_clean && !same_boot;
+    if may_lack_commits && get(&transaction, "durability")? == Some(MEMORY) {
+        forget_sessions(&transaction)?;
     }
     let number = get(&transaction, "life")?.unwrap_or(0) + 1;
     let epoch = match get(&transaction, "epoch")? {
