@@ -6,6 +6,7 @@
 #[macro_use]
 mod described;
 mod http2;
+mod quota;
 mod range;
 mod upstream;
 mod zero;
@@ -304,6 +305,19 @@ pub enum LimitsError {
         /// The configured grace.
         owed_grace_ms: u64,
     },
+    /// No call, or hardly any, would find room for its answer.
+    #[error(
+        "{name} ({bytes_max}) must be at least {bytes_min}: below it calls find no room for their \
+         answers; raise it, or leave it out for its default"
+    )]
+    LogTooSmall {
+        /// The limit.
+        name: &'static str,
+        /// The configured number.
+        bytes_max: u64,
+        /// The smallest number.
+        bytes_min: u64,
+    },
     /// The quota would never be reached.
     #[error(
         "session_log_hard_bytes_max ({hard_bytes_max}) must be at least session_log_bytes_max \
@@ -321,7 +335,9 @@ impl LimitsError {
     /// The limits that it is about, by the names of their fields.
     pub fn names(&self) -> Vec<&'static str> {
         match self {
-            Self::Zero { name } | Self::OutOfRange { name, .. } => vec![name],
+            Self::Zero { name }
+            | Self::OutOfRange { name, .. }
+            | Self::LogTooSmall { name, .. } => vec![name],
             Self::NoStreamForCalls { .. } => vec!["session_streams_max"],
             Self::GraceTooShort { .. } => vec!["owed_grace_ms", "retry_ms"],
             Self::HoldTooShort { .. } => vec!["owed_grace_ms", "hold_max_ms"],
@@ -349,11 +365,12 @@ impl Limits {
     }
 
     /// Checks the limits against each other: `4 x retry <= owed_grace < hold_max` unless strict
-    /// (design section 9). Refuses a zero that would make the gateway useless, and what no socket
-    /// takes.
+    /// (design section 9). Refuses a zero that would make the gateway useless, what no socket
+    /// takes, and a log that has no room for a call.
     pub fn check(&self) -> Result<(), LimitsError> {
         zero::check(self)?;
         range::check(self)?;
+        quota::check(self)?;
         let (bytes_max, hard_bytes_max) =
             (self.session_log_bytes_max, self.session_log_hard_bytes_max);
         if hard_bytes_max < bytes_max {

@@ -18,7 +18,7 @@ pub(crate) enum DeleteError {
     /// A session that is not there, is over, or is another principal's (spec SES-7).
     #[error("there is no such session")]
     UnknownSession,
-    /// Its log cannot be read at the moment.
+    /// Its log cannot be read or written at the moment.
     #[error("this session cannot be reached at the moment: send the same again")]
     Unavailable,
 }
@@ -46,16 +46,18 @@ impl Gateway {
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
         let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
-        // Unknown from here on, whatever becomes of this connection.
-        self.forget(&entry);
         let acknowledged = headers::acknowledgements(headers);
+        let gateway = self.clone();
         // A task: the session ends even if this client does not wait for the answer.
         let ending = tokio::spawn(async move {
             if !acknowledged.is_empty() {
                 // If it is over already, the next one says so too.
                 let _either = entry.handle.acknowledge(acknowledged).await;
             }
-            entry.handle.delete().await
+            let deleted = entry.handle.delete().await;
+            // Unknown from here on; unless its log cannot be written: then it is not deleted.
+            gateway.forget(&entry);
+            deleted
         });
         match ending.await {
             Ok(Delivered::Taken) => Ok(()),

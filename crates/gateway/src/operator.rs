@@ -123,7 +123,7 @@ impl Gateway {
         match self.meant(session) {
             Ok(entry) => match Described::live(&entry).await {
                 Some(described) => json_answer(&json!(described)),
-                None => text(StatusCode::NOT_FOUND, "This session is over.\n"),
+                None => not_running(&entry),
             },
             Err(none) => none.answer(),
         }
@@ -137,8 +137,8 @@ impl Gateway {
         let Ok(call) = call.parse().map(CallId) else {
             return text(StatusCode::BAD_REQUEST, "A call is named by its number.\n");
         };
-        let view = entry.handle.view().await;
-        if !view.is_some_and(|view| view.calls.iter().any(|known| known.id == call)) {
+        let Some(view) = entry.handle.view().await else { return not_running(&entry) };
+        if !view.calls.iter().any(|known| known.id == call) {
             return text(StatusCode::NOT_FOUND, "This session has no such call.\n");
         }
         match entry.handle.release(call).await {
@@ -146,10 +146,7 @@ impl Gateway {
                 tracing::info!(session = %entry.handle.tag(), %call, "an operator released a call");
                 json_answer(&json!({ "released": call }))
             }
-            Delivered::Overloaded => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "Its log cannot be written now: try again.\n")
-            }
-            Delivered::SessionOver => text(StatusCode::NOT_FOUND, "This session is over.\n"),
+            Delivered::Overloaded | Delivered::SessionOver => not_running(&entry),
         }
     }
 
@@ -181,6 +178,15 @@ impl NotMeant {
             }
         }
     }
+}
+
+/// The answer for a session that nobody drives: it is over, or kept until its log can be written.
+fn not_running(entry: &Entry) -> Response<Full<Bytes>> {
+    if entry.handle.is_kept() {
+        let said = "Its log could not be written: it goes on with its client's next request.\n";
+        return text(StatusCode::SERVICE_UNAVAILABLE, said);
+    }
+    text(StatusCode::NOT_FOUND, "This session is over.\n")
 }
 
 fn json_answer(value: &serde_json::Value) -> Response<Full<Bytes>> {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rejoin_core::id::digest;
 use rejoin_core::session::{SessionStart, Stored};
 use rejoin_core::settings::Settings;
 use rejoin_store::{Fence, LoadError, Loaded, SessionKey};
@@ -14,7 +13,7 @@ use tokio::sync::watch;
 use crate::gateway::Gateway;
 use crate::handle::{DriverParts, SessionHandle, SessionTag};
 use crate::principal::Principal;
-use crate::registry::{Entry, Found};
+use crate::registry::{Entry, Found, Place};
 
 /// Sessions that are listed at once.
 const LISTED_MAX: usize = 256;
@@ -55,7 +54,7 @@ impl Gateway {
     /// the store ends with its process.
     ///
     /// # Errors
-    /// If the sessions cannot be listed.
+    /// If the sessions cannot be listed, or taken over from that process.
     pub async fn recover(gateways: &[Self]) -> Result<Recovered, LoadError> {
         let mut recovered = Recovered::default();
         let Some(first) = gateways.first().filter(|first| first.store().epoch().is_some()) else {
@@ -64,9 +63,10 @@ impl Gateway {
         let mut after = None;
         loop {
             let keys = first.store().sessions(after, LISTED_MAX).await?;
-            for &key in &keys {
-                let is_served = match first.store().load(key).await {
-                    Ok(Some(loaded)) if loaded.row.as_ref().is_none_or(|row| row.ended) => {
+            let all = first.store().load_all(keys.clone()).await?;
+            for (&key, loaded) in keys.iter().zip(all) {
+                let is_served = match loaded {
+                    Ok(Some(loaded)) if is_over(&loaded) => {
                         first.clear(key, loaded.fence).await;
                         continue;
                     }
@@ -103,7 +103,10 @@ impl Gateway {
         let gateway = origin.as_ref().and_then(|origin| {
             gateways.iter().find(|gateway| gateway.is_mounted() || gateway.path() == origin.path)
         });
-        let served = gateway.and_then(|gateway| gateway.revive(key, loaded));
+        let served = gateway.and_then(|gateway| {
+            let place = gateway.registry().reserve()?;
+            gateway.revive(key, loaded, place)
+        });
         if served.is_none() {
             let session = SessionTag::new(&key);
             let path = origin.map(|origin| origin.path);
@@ -112,10 +115,9 @@ impl Gateway {
         served.is_some()
     }
 
-    /// Has a session driven as the store has it; `None` if there is no place for it.
-    fn revive(&self, key: SessionKey, loaded: Loaded) -> Option<Arc<Entry>> {
+    /// Has a session driven as the store has it; `None` if its row does not tell how.
+    fn revive(&self, key: SessionKey, loaded: Loaded, place: Place) -> Option<Arc<Entry>> {
         let origin = serde_json::from_slice::<Origin>(&loaded.row.as_ref()?.origin).ok()?;
-        let place = self.registry().reserve()?;
         let principal = Principal::stored(loaded.principal, origin.anonymous);
         let parts = DriverParts {
             store: self.store(),
@@ -160,10 +162,15 @@ impl Gateway {
             return Ok(entry);
         }
         match self.store().load(kept.key).await {
-            Ok(Some(loaded)) => {
+            // It was ended by a commit of which nobody knew whether it was made.
+            Ok(Some(loaded)) if is_over(&loaded) => {
                 self.registry().remove(&kept.key);
-                drop(kept);
-                self.revive(digest(id.as_bytes()), loaded).ok_or(NoSession::Unavailable)
+                self.clear(kept.key, loaded.fence).await;
+                Err(NoSession::Unknown)
+            }
+            Ok(Some(loaded)) => {
+                let place = kept.place.clone();
+                self.revive(kept.key, loaded, place).ok_or(NoSession::Unavailable)
             }
             Ok(None) => {
                 self.registry().remove(&kept.key);
@@ -176,6 +183,11 @@ impl Gateway {
             }
         }
     }
+}
+
+/// True if nobody can use it: it has ended, or its client was never told of it.
+fn is_over(loaded: &Loaded) -> bool {
+    loaded.row.as_ref().is_none_or(|row| row.ended)
 }
 
 /// What the state machine of a stored session starts from; `None`: it has no row of its own yet.

@@ -49,6 +49,7 @@ pub async fn run(make: impl AsyncFn(Quota) -> Arc<dyn Store>) {
     case!(make, WIDE, sessions::a_load_tells_how_far_each_stream_goes);
     case!(make, WIDE, sessions::sessions_are_listed_in_parts);
     case!(make, WIDE, sessions::a_load_fences_every_older_owner);
+    case!(make, WIDE, sessions::several_are_loaded_as_each_is_alone);
     case!(make, WIDE, sessions::a_removed_session_is_unknown_and_its_tokens_stay);
     case!(make, WIDE, sessions::everything_is_given_back);
 

@@ -196,6 +196,22 @@ pub trait Store: Send + Sync + 'static {
     /// ```
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError>;
 
+    /// Takes several sessions over, as [`load`](Self::load) does with each, in one write if the
+    /// store can. What became of each stands in its place.
+    ///
+    /// # Errors
+    /// If none was taken over.
+    async fn load_all(
+        &self,
+        sessions: Vec<SessionKey>,
+    ) -> Result<Vec<Result<Option<Loaded>, LoadError>>, LoadError> {
+        let mut all = Vec::with_capacity(sessions.len());
+        for session in sessions {
+            all.push(self.load(session).await);
+        }
+        Ok(all)
+    }
+
     /// Applies a batch, all of it or nothing, and returns the version it made. An empty batch is
     /// checked and changes nothing, the version included.
     ///

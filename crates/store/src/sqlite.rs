@@ -20,7 +20,6 @@ mod open;
 mod operation;
 mod readers;
 mod reads;
-mod restart;
 mod row;
 mod schema;
 mod sessions;
@@ -61,7 +60,6 @@ pub use open::OpenError;
 use operation::Broken;
 use readers::Readers;
 use reads::Seen;
-pub use restart::Lost;
 use tail::Tails;
 use writer::{Disk, Shared, Writer, lock};
 
@@ -71,8 +69,8 @@ const EXPIRED_ROWS_MAX: usize = 256;
 /// What survives a power cut (design section 7). A killed process loses nothing in any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Claims, results and ends of streams, before they count. Progress may be lost: its numbers
-    /// are not used again.
+    /// Claims, results and ends of streams, before they count. Progress may be lost; its numbers
+    /// are not used again, since they were reserved by the session's own row, which may not.
     #[default]
     Calls,
     /// Everything, before it counts.
@@ -118,6 +116,17 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// A session as it stands, and nobody is fenced: the fence is its present owner's.
+    ///
+    /// # Errors
+    /// If the storage below fails.
+    pub async fn look(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
+        let read = move |connection: &_| reads::load(connection, &session, None);
+        let Some((loaded, tick)) = self.readers.read(read).await? else { return Ok(None) };
+        self.published(tick).await;
+        Ok(Some(loaded))
+    }
+
     /// Opens the store in a directory, which is made if it is not there. Blocks: what the last
     /// process left is looked at for damage, for 2 s at most.
     ///
@@ -212,12 +221,37 @@ impl Store for SqliteStore {
     }
 
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
-        let taken = self.writer.run(sessions::TakeOver { session }, 0).await;
-        let Some(fence) = taken.map_err(Failure::from)? else { return Ok(None) };
-        let read = move |connection: &_| reads::load(connection, &session, Some(fence));
-        let Some((loaded, tick)) = self.readers.read(read).await? else { return Ok(None) };
-        self.published(tick).await;
-        Ok(Some(loaded))
+        let loaded = self.load_all(vec![session]).await?;
+        loaded.into_iter().next().unwrap_or(Ok(None))
+    }
+
+    async fn load_all(
+        &self,
+        sessions: Vec<SessionKey>,
+    ) -> Result<Vec<Result<Option<Loaded>, LoadError>>, LoadError> {
+        let taken = self.writer.run(sessions::TakeOver { sessions: sessions.clone() }, 0).await;
+        let fences = taken.map_err(Failure::from)?;
+        let read = move |connection: &_| {
+            let taken = sessions.iter().zip(fences);
+            let load = |(session, fence): (_, Option<_>)| match fence {
+                Some(_) => reads::load(connection, session, fence),
+                None => Ok(None),
+            };
+            Ok(taken.map(load).collect::<Vec<_>>())
+        };
+        let mut all = Vec::new();
+        for seen in self.readers.read(read).await? {
+            all.push(match seen {
+                Ok(Some((loaded, tick))) => {
+                    self.published(tick).await;
+                    Ok(Some(loaded))
+                }
+                Ok(None) => Ok(None),
+                // Its row is damaged; the others are not.
+                Err(error) => Err(readers::unreadable(error).into()),
+            });
+        }
+        Ok(all)
     }
 
     async fn commit(

@@ -240,6 +240,13 @@ impl Store for CountedStore {
         self.inner.load(session).await
     }
 
+    async fn load_all(
+        &self,
+        sessions: Vec<SessionKey>,
+    ) -> Result<Vec<Result<Option<Loaded>, LoadError>>, LoadError> {
+        self.inner.load_all(sessions).await
+    }
+
     async fn commit(
         &self,
         session: SessionKey,

@@ -2,25 +2,57 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rejoin_core::settings::Settings;
+use rejoin_store::Store;
 use rejoin_store::fault::{Fault, FaultStore, Operation};
 use rejoin_store::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rejoin_testkit::call::Call;
-use rejoin_testkit::deadline::{WAIT, until};
+use rejoin_testkit::deadline::{WAIT, pause, until};
 use rejoin_testkit::failure::{Failure, TestResult};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::support::{Bench, Greeting};
 
+/// A gateway whose log is in a file, and can be made to fail.
+struct Failing {
+    bench: Bench,
+    log: Arc<FaultStore>,
+    _directory: TempDir,
+}
+
+impl Failing {
+    async fn start() -> Result<Self, Failure> {
+        Self::start_for(Settings::default().limits.sessions_max).await
+    }
+
+    async fn start_for(sessions_max: usize) -> Result<Self, Failure> {
+        let directory = TempDir::new()?;
+        let mut settings = Settings { upstream_is_stateless: true, ..Settings::default() };
+        settings.limits.sessions_max = sessions_max;
+        let options = SqliteOptions::new(Durability::Calls, &settings.limits);
+        let store = Arc::new(SqliteStore::open(directory.path(), options)?);
+        let log = Arc::new(FaultStore::new(store));
+        let bench = Bench::start_from(log.clone(), Greeting::Agrees, settings).await?;
+        Ok(Self { bench, log, _directory: directory })
+    }
+
+    /// Waits until nothing is stored of any session.
+    async fn until_empty(&self) -> TestResult {
+        until("an empty log", WAIT, async || {
+            let sessions = self.log.usage().await?.sessions;
+            Ok::<_, Failure>((sessions == 0).then_some(()))
+        })
+        .await
+    }
+}
+
 #[tokio::test]
 async fn a_session_whose_log_failed_goes_on_once_it_can_be_written() -> TestResult {
-    let directory = TempDir::new()?;
-    let settings = Settings { upstream_is_stateless: true, ..Settings::default() };
-    let options = SqliteOptions::new(Durability::Calls, &settings.limits);
-    let log = Arc::new(FaultStore::new(Arc::new(SqliteStore::open(directory.path(), options)?)));
-    let bench = Bench::start_from(log.clone(), Greeting::Agrees, settings).await?;
+    let Failing { bench, log, _directory } = Failing::start().await?;
     let session = bench.session().await?;
     let mut first = session.call(&Call::new(1, "one", json!({}))).await?;
     first.clean_rest().await?;
@@ -45,5 +77,67 @@ async fn a_session_whose_log_failed_goes_on_once_it_can_be_written() -> TestResu
     let mut again = session.get(Some(&origin)).await?;
     again.clean_rest().await?;
     assert_eq!(again.events().last().and_then(|event| event.message()).unwrap()["id"], 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_could_not_be_deleted_stays_until_it_can() -> TestResult {
+    let failing = Failing::start().await?;
+    let session = failing.bench.session().await?;
+    failing.log.inject(Operation::Commit, 1.., Fault::Fail(ErrorKind::StorageFull));
+    assert_eq!(session.delete().await?, 503);
+    assert_eq!(session.delete().await?, 503, "it is not gone");
+    failing.log.clear();
+    until("the deletion", WAIT, async || {
+        let status = session.delete().await?;
+        assert!(matches!(status, 204 | 503), "{status}");
+        Ok::<_, Failure>((status == 204).then_some(()))
+    })
+    .await?;
+    assert_eq!(session.notify("notifications/x", json!({})).await?, 404);
+    failing.until_empty().await
+}
+
+#[tokio::test]
+async fn a_session_that_was_deleted_without_word_of_it_is_gone_when_asked_for_again() -> TestResult
+{
+    let failing = Failing::start().await?;
+    let session = failing.bench.session().await?;
+    assert_eq!(session.notify("notifications/x", json!({})).await?, 202);
+    failing.log.inject(Operation::Commit, 1..=1, Fault::LoseAnswer);
+    assert_eq!(session.delete().await?, 503, "nobody knows");
+    assert_eq!(session.delete().await?, 404);
+    failing.until_empty().await
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_has_the_place_that_it_had_whoever_asks_for_it() -> TestResult {
+    let failing = Failing::start_for(1).await?;
+    let session = failing.bench.session().await?;
+    failing.log.inject(Operation::Commit, 1.., Fault::Fail(ErrorKind::StorageFull));
+    assert_eq!(session.delete().await?, 503);
+    let gate = Arc::new(Semaphore::new(0));
+    failing.log.clear();
+    failing.log.inject(Operation::Load, 1..=1, Fault::Hold(Arc::clone(&gate)));
+    let both = async || {
+        // The second waits while the first has it driven again.
+        let second = async {
+            until("the first", WAIT, async || {
+                let loads = failing.log.calls(Operation::Load);
+                Ok::<_, Failure>((loads > 0).then_some(()))
+            })
+            .await?;
+            let asked = session.notify("notifications/x", json!({}));
+            let released = async {
+                pause(Duration::from_millis(100)).await;
+                gate.add_permits(1);
+            };
+            let (asked, ()) = tokio::join!(asked, released);
+            Ok::<_, Failure>(asked?)
+        };
+        let first = async { Ok::<_, Failure>(session.notify("notifications/x", json!({})).await?) };
+        tokio::try_join!(first, second)
+    };
+    assert_eq!(both().await?, (202, 202));
     Ok(())
 }

@@ -127,6 +127,34 @@ pub async fn a_load_fences_every_older_owner(store: Arc<dyn Store>) {
     assert_eq!(version.expect("the newest owner commits"), third.version.next());
 }
 
+/// Each is fenced and comes in its place; one that is not there takes no other with it.
+pub async fn several_are_loaded_as_each_is_alone(store: Arc<dyn Store>) {
+    let mut writers = Vec::new();
+    for (name, text) in [("a", "1"), ("b", "22"), ("c", "333")] {
+        let mut writer = Writer::create_for(&store, name, name).await;
+        writer.append(STREAM, &[text]).await;
+        writers.push(writer);
+    }
+    let mut keys: Vec<_> = writers.iter().map(|writer| writer.session).collect();
+    keys.insert(1, digest(b"nobody"));
+    let mut loaded = store.load_all(keys).await.expect("they load");
+    assert!(loaded.remove(1).expect("it is looked up").is_none());
+    for (writer, (loaded, name)) in writers.iter_mut().zip(loaded.into_iter().zip(["a", "b", "c"]))
+    {
+        let loaded = loaded.expect("it loads").expect("it is there");
+        assert_eq!((loaded.principal, loaded.version), (principal(name), writer.version));
+        assert_eq!(
+            loaded.tails[0].bytes,
+            writer.contents(STREAM, Seq::ORIGIN).await[0].1.len() as u64
+        );
+        let refused = writer.commit(Batch::default()).await;
+        assert!(matches!(refused, Err(CommitError::Fenced)), "{refused:?}");
+        writer.fence = loaded.fence;
+        writer.append(STREAM, &["its newest owner's"]).await;
+    }
+    assert!(store.load_all(Vec::new()).await.expect("nothing is no error").is_empty());
+}
+
 /// Nothing of a session is left but the rows that keep its calls from running again.
 pub async fn a_removed_session_is_unknown_and_its_tokens_stay(store: Arc<dyn Store>) {
     let mut writer = Writer::create(&store, "s").await;

@@ -132,9 +132,6 @@ impl Commit {
         transaction.enter(session.principal, Amounts { bytes, ..Amounts::default() });
         session.bytes += bytes;
         session.version = session.version.next();
-        if session.reserve(transaction) {
-            transaction.must_sync();
-        }
         session.write(transaction)?;
         transaction.change(Change::Log {
             session: self.session,

@@ -28,12 +28,9 @@ pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusq
     let boot = boot();
     let is_clean = get(&transaction, "clean")? == Some(1);
     let same_boot = !boot.is_empty() && get_text(&transaction, "boot")? == Some(boot.clone());
-    if !is_clean && !same_boot {
-        match get(&transaction, "durability")? {
-            Some(CALLS) => skip_reserved(&transaction)?,
-            Some(MEMORY) => forget_sessions(&transaction)?,
-            _ => {}
-        }
+    let may_lack_commits = !is_clean && !same_boot;
+    if may_lack_commits && get(&transaction, "durability")? == Some(MEMORY) {
+        forget_sessions(&transaction)?;
     }
     let number = get(&transaction, "life")?.unwrap_or(0) + 1;
     let epoch = match get(&transaction, "epoch")? {
@@ -54,16 +51,6 @@ pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusq
 /// Notes that the life ends with everything synced. In a transaction.
 pub(super) fn note_clean_end(connection: &Connection) -> rusqlite::Result<()> {
     put(connection, "clean", 1)
-}
-
-/// Events up to the reserved numbers may have been sent and lost: their numbers are not used again,
-/// and cursors among them are told so.
-fn skip_reserved(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(
-        "insert into lost (session, after, through)
-             select number, last_seq, reserved_seq from sessions where reserved_seq > last_seq;
-         update sessions set last_seq = reserved_seq where reserved_seq > last_seq;",
-    )
 }
 
 /// Claims may be gone: no session goes on, and tokens of calls from before are not believed to be

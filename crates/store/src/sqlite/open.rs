@@ -172,11 +172,6 @@ impl DataDirectory {
         Ok(connection)
     }
 
-    /// Syncs the log before the database, with all that was committed.
-    pub(super) fn sync_log(&self) -> io::Result<()> {
-        File::open(self.beside("-wal"))?.sync_data()
-    }
-
     fn beside(&self, suffix: &str) -> PathBuf {
         let mut path = self.database.clone().into_os_string();
         path.push(suffix);

@@ -42,11 +42,8 @@ pub(super) struct Broken {
 /// The transaction that an operation is part of.
 pub(super) struct Transaction<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) durability: Durability,
     /// Number of the transaction, over all lives of the database.
     pub(super) tick: i64,
-    /// True if it is synced before it counts.
-    pub(super) is_synced: bool,
     books: &'a Books,
     earlier: &'a Entries,
     own: Effects,
@@ -58,19 +55,16 @@ pub(super) struct Effects {
     pub(super) entries: Vec<(PrincipalKey, Amounts)>,
     pub(super) changes: Vec<Change>,
     pub(super) has_written: bool,
-    pub(super) must_sync: bool,
 }
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(
         connection: &'a Connection,
-        header: Header,
+        tick: i64,
         books: &'a Books,
         earlier: &'a Entries,
     ) -> Self {
-        let Header { durability, tick, is_synced } = header;
-        let own = Effects::default();
-        Self { connection, durability, tick, is_synced, books, earlier, own }
+        Self { connection, tick, books, earlier, own: Effects::default() }
     }
 
     /// Whether `bytes` more of a principal fit.
@@ -95,23 +89,10 @@ impl<'a> Transaction<'a> {
         self.own.has_written = true;
     }
 
-    /// Asks for a sync before anything of the transaction counts.
-    pub(super) fn must_sync(&mut self) {
-        self.own.must_sync = true;
-    }
-
     /// What was changed.
     pub(super) fn into_effects(self) -> Effects {
         self.own
     }
-}
-
-/// What all operations of a transaction have in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Header {
-    pub(super) durability: Durability,
-    pub(super) tick: i64,
-    pub(super) is_synced: bool,
 }
 
 /// An operation that waits for the writer, and whoever waits for it.

@@ -15,6 +15,11 @@ const READERS_MAX: usize = 4;
 
 const READ: &str = "read its database";
 
+/// What a failed read says.
+pub(super) fn unreadable(error: rusqlite::Error) -> Failure {
+    failure(READ, error)
+}
+
 /// The connections that nobody uses now, and how many may be in use.
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -70,7 +75,7 @@ impl Readers {
             Ok((connection, read))
         };
         // After an error the connection goes, too: the next one starts afresh.
-        let (connection, read) = read().map_err(|error| failure(READ, error))?;
+        let (connection, read) = read().map_err(unreadable)?;
         lock(&self.idle).push(connection);
         Ok(read)
     }

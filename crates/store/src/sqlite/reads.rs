@@ -252,17 +252,3 @@ pub(super) fn sessions(
     let rows = query.query_map((after, rows_max), |row| digest(row.get_ref(0)?.as_blob()?))?;
     rows.collect()
 }
-
-/// Events that a power cut may have taken: after the first number, through the second.
-pub(super) fn lost(
-    connection: &Connection,
-    session: &SessionKey,
-) -> rusqlite::Result<Vec<(Seq, Seq)>> {
-    let query = "select after, through from lost
-        where session = (select number from sessions where key = ?1) order by after";
-    let mut query = connection.prepare_cached(query)?;
-    let rows = query.query_map([&session[..]], |row| {
-        Ok((Seq(number(row.get(0)?)), Seq(number(row.get(1)?))))
-    })?;
-    rows.collect()
-}

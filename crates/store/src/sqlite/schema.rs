@@ -7,7 +7,7 @@ pub(super) const APPLICATION_ID: i32 = 0x526A_6F6E;
 
 /// Steps from one schema to the next. A step that was released is never changed; the number of
 /// steps is the schema's version (`PRAGMA user_version`).
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, WITHOUT_RESERVED_NUMBERS];
 
 /// Sessions are known by a small number, which is never used again, so that what a removed one
 /// leaves behind can be deleted later. `tick` is the number of the commit that wrote a row last.
@@ -105,6 +105,12 @@ create table garbage (
 ) strict, without rowid;
 ";
 
+/// A session reserves its numbers by itself, in its own row (`rejoin_core::session::Reserved`).
+const WITHOUT_RESERVED_NUMBERS: &str = "
+alter table sessions drop column reserved_seq;
+drop table lost;
+";
+
 /// Brings a database from whatever version it has to `steps.len()`, one transaction a step.
 ///
 /// # Errors
@@ -141,6 +147,16 @@ mod tests {
         migrate(&mut connection, &new).unwrap();
         let row = connection.query_row("select x, y from b", [], |row| row.try_into());
         assert_eq!((version(&connection).unwrap(), row.unwrap()), (3, (7, 3)));
+    }
+
+    #[test]
+    fn a_database_of_each_older_version_becomes_one_of_the_newest() {
+        for steps in 0..=MIGRATIONS.len() {
+            let mut connection = Connection::open_in_memory().unwrap();
+            migrate(&mut connection, &MIGRATIONS[..steps]).unwrap();
+            migrate(&mut connection, MIGRATIONS).unwrap();
+            assert_eq!(version(&connection).unwrap(), MIGRATIONS.len() as i64);
+        }
     }
 
     #[test]

@@ -5,15 +5,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::contract::{Fence, Opened, PrincipalKey, SessionKey, Version};
 use crate::error::{CreateError, RemoveError};
-use crate::sqlite::Durability;
 use crate::sqlite::books::Amounts;
 use crate::sqlite::operation::{Operation, Transaction};
 use crate::sqlite::row::{digest, integer, number};
 use crate::sqlite::tail::Change;
-
-/// Event numbers are reserved in blocks of this many. What was reserved is never given out again,
-/// even if a power cut takes events that were not synced yet.
-const SEQ_BLOCK: u64 = 1_024;
 
 /// A session's row.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +18,6 @@ pub(super) struct SessionRow {
     pub(super) fence: Fence,
     pub(super) version: Version,
     pub(super) last_seq: Seq,
-    pub(super) reserved_seq: Seq,
     /// Charged for its events.
     pub(super) bytes: i64,
     pub(super) tick: i64,
@@ -35,7 +29,7 @@ impl SessionRow {
         connection: &Connection,
         key: &SessionKey,
     ) -> rusqlite::Result<Option<Self>> {
-        let query = "select number, principal, fence, version, last_seq, reserved_seq, bytes, tick
+        let query = "select number, principal, fence, version, last_seq, bytes, tick
             from sessions where key = ?1";
         let row = |row: &rusqlite::Row<'_>| {
             Ok(Self {
@@ -44,38 +38,21 @@ impl SessionRow {
                 fence: Fence(number(row.get(2)?)),
                 version: Version(number(row.get(3)?)),
                 last_seq: Seq(number(row.get(4)?)),
-                reserved_seq: Seq(number(row.get(5)?)),
-                bytes: row.get(6)?,
-                tick: row.get(7)?,
+                bytes: row.get(5)?,
+                tick: row.get(6)?,
             })
         };
         connection.prepare_cached(query)?.query_row([&key[..]], row).optional()
     }
 
-    /// Reserves numbers so that those up to `last_seq` can be sent. True if this must be synced
-    /// before any of them is: in a commit that is synced anyway it is done early.
-    pub(super) fn reserve(&mut self, transaction: &Transaction<'_>) -> bool {
-        if transaction.durability != Durability::Calls {
-            return false;
-        }
-        let left = self.reserved_seq.0.saturating_sub(self.last_seq.0);
-        let is_used_up = self.last_seq > self.reserved_seq;
-        if is_used_up || (transaction.is_synced && left < SEQ_BLOCK / 2) {
-            self.reserved_seq = Seq(self.last_seq.0.saturating_add(SEQ_BLOCK));
-        }
-        is_used_up
-    }
-
     /// Writes what commits change.
     pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let write =
-            "update sessions set version = ?2, last_seq = ?3, reserved_seq = ?4, bytes = ?5,
-            tick = ?6 where number = ?1";
+        let write = "update sessions set version = ?2, last_seq = ?3, bytes = ?4, tick = ?5
+            where number = ?1";
         transaction.connection.prepare_cached(write)?.execute((
             self.number,
             integer(self.version.0),
             integer(self.last_seq.0),
-            integer(self.reserved_seq.0),
             self.bytes,
             transaction.tick,
         ))?;
@@ -104,16 +81,14 @@ impl Operation for Create {
             return Ok(Err(full.into()));
         }
         let opened = Opened::new(Fence(1), Version(0));
-        let reserved = if transaction.durability == Durability::Calls { SEQ_BLOCK } else { 0 };
         let write = "insert into sessions
-            (key, principal, fence, version, last_seq, reserved_seq, bytes, tick)
-            values (?1, ?2, ?3, ?4, 0, ?5, 0, ?6)";
+            (key, principal, fence, version, last_seq, bytes, tick)
+            values (?1, ?2, ?3, ?4, 0, 0, ?5)";
         transaction.connection.prepare_cached(write)?.execute((
             &self.session[..],
             &self.principal[..],
             integer(opened.fence.0),
             integer(opened.version.0),
-            integer(reserved),
             transaction.tick,
         ))?;
         transaction.enter(self.principal, Amounts { sessions: 1, ..Amounts::default() });
@@ -121,28 +96,28 @@ impl Operation for Create {
     }
 }
 
-/// Hands out a new fence.
+/// Hands out new fences, for all of these sessions in one transaction.
 pub(super) struct TakeOver {
-    pub(super) session: SessionKey,
+    pub(super) sessions: Vec<SessionKey>,
 }
 
 impl Operation for TakeOver {
-    /// `None`: there is no such session.
-    type Output = Option<Fence>;
+    /// In the order of the sessions; `None`: there is no such session.
+    type Output = Vec<Option<Fence>>;
 
     fn run(self, transaction: &mut Transaction<'_>) -> rusqlite::Result<Self::Output> {
-        let Some(row) = SessionRow::find(transaction.connection, &self.session)? else {
-            return Ok(None);
-        };
-        let fence = Fence(row.fence.0 + 1);
-        let write = "update sessions set fence = ?2, tick = ?3 where number = ?1";
-        transaction.connection.prepare_cached(write)?.execute((
-            row.number,
-            integer(fence.0),
-            transaction.tick,
-        ))?;
-        transaction.wrote();
-        Ok(Some(fence))
+        let write = "update sessions set fence = fence + 1, tick = ?2 where key = ?1
+            returning fence";
+        let mut write = transaction.connection.prepare_cached(write)?;
+        let mut fences = Vec::with_capacity(self.sessions.len());
+        for session in &self.sessions {
+            let fence = |row: &rusqlite::Row<'_>| Ok(Fence(number(row.get(0)?)));
+            fences.push(write.query_row((&session[..], transaction.tick), fence).optional()?);
+        }
+        if fences.iter().any(Option::is_some) {
+            transaction.wrote();
+        }
+        Ok(fences)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod group;
 mod model;
+mod numbers;
 mod open;
 mod reopen;
 mod upkeep;

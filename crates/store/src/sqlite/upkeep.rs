@@ -61,7 +61,7 @@ fn collect_stream(
 
 /// Deletes what a removed session left; true if nothing is left.
 fn collect_session(connection: &Connection, session: i64) -> rusqlite::Result<bool> {
-    const PARTS: [&str; 5] = [
+    const PARTS: [&str; 4] = [
         "delete from calls where session = ?1 and number in (
             select number from calls where session = ?1 limit ?2)",
         "delete from streams where session = ?1 and number in (
@@ -70,8 +70,6 @@ fn collect_session(connection: &Connection, session: i64) -> rusqlite::Result<bo
             select stream from chains where session = ?1 limit ?2)",
         "delete from facts where session in (
             select session from facts where session = ?1 limit ?2)",
-        "delete from lost where session = ?1 and after in (
-            select after from lost where session = ?1 limit ?2)",
     ];
     if !delete_removed(connection, session)?.is_all {
         return Ok(false);

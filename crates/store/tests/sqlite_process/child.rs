@@ -111,15 +111,6 @@ impl Writer {
         }
     }
 
-    /// Appends an event of progress whose number is far beyond all others.
-    async fn leap(&mut self) -> Result<(), CommitError> {
-        let leap = Event { seq: Seq(1_000_000), ..event(self.number, self.version * EVENTS + 1) };
-        let batch = Batch { events: vec![leap], ..Batch::default() };
-        let (key, version) = (session(self.number), Version(self.version));
-        self.version = self.store.commit(key, self.fence, version, batch).await?.0;
-        Ok(())
-    }
-
     pub(crate) async fn commit(&mut self, durable: bool) -> Result<(), CommitError> {
         let (key, version) = (session(self.number), Version(self.version));
         let batch = self.batch(durable);
@@ -181,7 +172,6 @@ pub(crate) async fn serve(directory: &Path, durability: &str) {
                 say("ok");
             }
             "many" => say(&many(std::mem::take(&mut crowd)).await),
-            "leap" => say(&answer(writer.leap().await)),
             "endless" => endless(&store).await,
             other => panic!("no such word: {other}"),
         }
@@ -209,8 +199,7 @@ async fn many(crowd: Vec<Writer>) -> String {
     "ok".to_owned()
 }
 
-/// Whether the commit that makes a version must be synced, as [`endless`] does it: so seldom that
-/// the numbers that were reserved are used up in between.
+/// Whether the commit that makes a version must be synced, as [`endless`] does it.
 pub(crate) fn is_durable(version: u64) -> bool {
     version % 200 == 1
 }

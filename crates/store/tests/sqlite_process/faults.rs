@@ -149,24 +149,12 @@ fn what_is_synced_is_what_the_durability_says() {
     let synced = [("calls", true, false), ("events", true, true), ("memory", false, false)];
     for (durability, durable, progress) in synced {
         let mut disk = Disk::new(durability);
-        // The first one may reserve numbers.
-        assert_eq!(disk.ask("durable"), "ok");
         for (word, is_synced) in [("durable", durable), ("progress", progress)] {
             let before = disk.syncs();
             assert_eq!(disk.ask(word), "ok");
             assert_eq!(disk.syncs() > before, is_synced, "{durability} {word}");
         }
     }
-}
-
-#[test]
-fn numbers_beyond_the_reserved_are_synced_before_they_count() {
-    let mut disk = Disk::new("calls");
-    let before = disk.syncs();
-    assert_eq!(disk.ask("progress"), "ok");
-    assert_eq!(disk.syncs(), before, "there are numbers enough");
-    assert_eq!(disk.ask("leap"), "ok");
-    assert!(disk.syncs() > before, "a number was given out that a power cut could take back");
 }
 
 #[test]

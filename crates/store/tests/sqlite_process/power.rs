@@ -5,10 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rejoin_core::id::Seq;
 use tempfile::TempDir;
 
-use crate::child::{self, EVENTS};
+use crate::child;
 use crate::faults::Bench;
 use crate::kill::{check, commit_and_kill};
 
@@ -84,7 +83,7 @@ async fn after_a_power_cut(durability: &str, round: u64) {
     let store = child::open(directory.path(), durability);
     for (number, acked) in (0..).zip(acked) {
         let found = check(&store, number).await;
-        let (version, last_seq) = found.unwrap_or((0, Seq::ORIGIN));
+        let version = found.map_or(0, |(version, _)| version);
         let must_be_there = match durability {
             "calls" => last_durable(acked),
             "events" => acked,
@@ -98,16 +97,11 @@ async fn after_a_power_cut(durability: &str, round: u64) {
             "session {number}: acknowledged {acked}, of which {must_be_there} were synced, found \
              {version}"
         );
-        assert!(
-            last_seq >= Seq(acked * EVENTS),
-            "session {number}: events up to {} were told, and {last_seq} is the last",
-            acked * EVENTS
-        );
     }
 }
 
 #[tokio::test]
-async fn claims_and_results_survive_a_power_cut_and_no_number_comes_again() {
+async fn claims_and_results_survive_a_power_cut() {
     for round in 0..ROUNDS {
         after_a_power_cut("calls", round).await;
     }
@@ -125,26 +119,6 @@ async fn the_file_stays_sound_when_nothing_is_synced() {
     for round in 0..ROUNDS {
         after_a_power_cut("memory", round).await;
     }
-}
-
-#[tokio::test]
-async fn numbers_that_were_told_do_not_come_again_though_nothing_arrived_since_the_last_sync() {
-    let bench = Bench::new();
-    let (mut other, word) = bench.start("calls");
-    assert_eq!(word, "ready");
-    assert_eq!(other.ask("durable"), "ok");
-    // More than are reserved at the start.
-    for _ in 0..150 {
-        assert_eq!(other.ask("progress"), "ok");
-    }
-    other.kill();
-    let directory = cut_power(&bench, |synced, _| synced.to_vec());
-    let store = child::open(directory.path(), "calls");
-    let (version, last_seq) = check(&store, 0).await.expect("it is there");
-    assert!((1..151).contains(&version), "{version}");
-    assert!(last_seq >= Seq(151 * EVENTS), "{last_seq}");
-    let lost = store.lost(child::session(0)).await.expect("it is known");
-    assert_eq!((lost[0].after, lost[0].through), (Seq(version * EVENTS), last_seq));
 }
 
 /// The kernel forgets what it could not write when it has told so once: a later sync is no proof.

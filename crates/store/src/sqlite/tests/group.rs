@@ -97,6 +97,17 @@ async fn what_waits_is_committed_in_one_transaction() {
 }
 
 #[tokio::test]
+async fn sessions_are_taken_over_together_in_one_transaction() {
+    let directory = folder();
+    let store = open(directory.path());
+    let logs = many(&store).await;
+    let before = *store.shared.published.borrow();
+    let loaded = store.load_all(logs.iter().map(|log| log.session).collect()).await.unwrap();
+    assert_eq!(*store.shared.published.borrow() - before, 1);
+    assert!(loaded.iter().all(|loaded| loaded.as_ref().unwrap().is_some()));
+}
+
+#[tokio::test]
 async fn an_operation_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
     let directory = folder();
     let store = open(directory.path());

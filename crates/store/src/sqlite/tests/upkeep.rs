@@ -40,8 +40,8 @@ async fn removed_sessions_leave_nothing_in_any_table() {
         assert_eq!(store.usage().await.unwrap(), Usage::default());
     }
     eventually("a clean file", async || count(directory.path(), "garbage") == 0).await;
-    const TABLES: [&str; 8] =
-        ["sessions", "events", "chains", "calls", "streams", "lost", "facts", "principals"];
+    const TABLES: [&str; 7] =
+        ["sessions", "events", "chains", "calls", "streams", "facts", "principals"];
     for table in TABLES {
         assert_eq!(count(directory.path(), table), 0, "{table}");
     }

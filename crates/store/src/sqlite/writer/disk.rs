@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::{Connection, ErrorCode, ffi};
 
-use crate::error::Failure;
 use crate::sqlite::failure::{failure, is_ambiguous};
 use crate::sqlite::open::DataDirectory;
 use crate::sqlite::operation::Broken;
@@ -99,15 +98,6 @@ impl Disk {
         let is_io = is_ambiguous(error);
         self.is_ailing |= is_io;
         is_io
-    }
-
-    /// Syncs what was committed without.
-    pub(super) fn sync(&mut self) -> Result<(), Broken> {
-        self.directory.sync_log().map_err(|error| {
-            self.is_ailing = true;
-            let remedy = "check the disk of the data directory";
-            Broken { failure: Failure::new("sync its database", remedy, error), is_ambiguous: true }
-        })
     }
 
     /// After an error of the disk: what was committed before and not synced may have been dropped,

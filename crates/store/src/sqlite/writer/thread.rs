@@ -10,7 +10,7 @@ use super::disk::{Checkpoint, Disk, WRITE};
 use super::{Shared, lock};
 use crate::sqlite::books::Entries;
 use crate::sqlite::failure::failure;
-use crate::sqlite::operation::{Broken, Effects, Header, Job, Transaction};
+use crate::sqlite::operation::{Broken, Effects, Job, Transaction};
 use crate::sqlite::tail::Change;
 use crate::sqlite::{Durability, life, upkeep};
 
@@ -82,29 +82,21 @@ impl WriterThread {
         let begun = self.disk.begin(is_synced);
         begun.map_err(|error| self.disk.give_up(error, false))?;
         self.tick += 1;
-        let header = Header { durability: self.durability, tick: self.tick, is_synced };
         let mut sum = Sum::default();
-        let written = self.run_all(jobs, header, &mut sum);
+        let written = self.run_all(jobs, &mut sum);
         written.map_err(|error| self.disk.give_up(error, false))?;
         let end = if sum.has_written { "commit" } else { "rollback" };
         self.disk.execute(end).map_err(|error| self.disk.give_up(error, true))?;
-        let synced = if sum.must_sync && !is_synced { self.disk.sync() } else { Ok(()) };
-        // It is in the file, whether or not it survives a power cut.
         self.publish(sum);
-        synced
+        Ok(())
     }
 
-    fn run_all(
-        &mut self,
-        jobs: &mut [Box<dyn Job>],
-        header: Header,
-        sum: &mut Sum,
-    ) -> rusqlite::Result<()> {
+    fn run_all(&mut self, jobs: &mut [Box<dyn Job>], sum: &mut Sum) -> rusqlite::Result<()> {
         let books = self.shared.books();
         for job in jobs {
             self.disk.execute("savepoint job")?;
             let connection = &self.disk.connection;
-            let mut transaction = Transaction::new(connection, header, &books, &sum.entries);
+            let mut transaction = Transaction::new(connection, self.tick, &books, &sum.entries);
             match job.run(&mut transaction) {
                 Ok(()) => sum.add(transaction.into_effects()),
                 // Nothing is left that the others could be part of.
@@ -204,7 +196,6 @@ struct Sum {
     entries: Entries,
     changes: Vec<Change>,
     has_written: bool,
-    must_sync: bool,
 }
 
 impl Sum {
@@ -214,6 +205,5 @@ impl Sum {
         }
         self.changes.extend(effects.changes);
         self.has_written |= effects.has_written;
-        self.must_sync |= effects.must_sync;
     }
 }
