@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     /// True once its client has presented its id.
     pub(crate) used: watch::Sender<bool>,
     /// Its place among all sessions.
-    pub(crate) _place: Place,
+    pub(crate) place: Place,
 }
 
 impl Entry {
@@ -65,7 +65,7 @@ impl Gateway {
         place: Place,
     ) -> Arc<Entry> {
         let (path, subject) = (self.path().into(), OnceLock::new());
-        let entry = Entry { path, key, handle, principal, subject, agreed, used, _place: place };
+        let entry = Entry { path, key, handle, principal, subject, agreed, used, place };
         let entry = self.registry().insert(entry);
         // After it is known: a map that was set meanwhile has not met it.
         entry.settle(&self.subjects());
@@ -73,9 +73,11 @@ impl Gateway {
     }
 }
 
-/// A place for one session, held from before its server is started until it is forgotten.
+/// A place for one session, held from before its server is started until it is forgotten. Clones
+/// are the same place: a session that is driven again has the one that it had.
+#[derive(Clone)]
 pub(crate) struct Place {
-    _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 type Shard = HashMap<SessionKey, Arc<Entry>>;
@@ -112,7 +114,7 @@ impl Registry {
             self.sweep();
         }
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(Place { _permit: permit })
+        Some(Place { _permit: Arc::new(permit) })
     }
 
     /// Makes a session known.
