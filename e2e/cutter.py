@@ -245,17 +245,21 @@ class Cutter:
         await up_writer.drain()
         following = asyncio.ensure_future(reader.read(1))
         answer = asyncio.ensure_future(self._answer(entry, plan, writer, up_reader, up_writer))
+        tasks = [following, answer]
         try:
-            await asyncio.wait({following, answer}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done() and not following.result():
                 return None
             if not await answer:
                 return None
-            return await following or None
+            # A server that ends must reach its client as a closed connection, too.
+            tasks.append(asyncio.ensure_future(up_reader.read(1)))
+            await asyncio.wait({following, tasks[-1]}, return_when=asyncio.FIRST_COMPLETED)
+            return following.done() and following.result() or None
         finally:
-            answer.cancel()
-            following.cancel()
-            await asyncio.gather(answer, following, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _note(self, request, body):
         """Records a request; its record, and the plan for its answer or None."""

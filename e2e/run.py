@@ -13,7 +13,7 @@ from pathlib import Path
 
 import peers
 from compatibility import (
-    batches, clients, document, eras, expected, outcomes, scenarios, servers,
+    batches, clients, document, eras, expected, outcomes, restarts, scenarios, servers,
 )
 from compatibility.batches import drive  # noqa: F401: ./healthy drives its clients with it
 from compatibility.gateways import Front, Gateway  # noqa: F401: ./healthy has its own Front
@@ -31,9 +31,9 @@ DIRECT_CUT = ("everything-http", "cut + resume")
 class Site:
     """A server that clients are sent to: started for the first of them, ended after the last."""
 
-    def __init__(self, name, direct):
+    def __init__(self, name, start):
         self._folder = tempfile.TemporaryDirectory(prefix="rejoin-e2e-")
-        self._direct = direct
+        self._start = start
         self._lock = threading.Lock()
         self._gateway = None
         self._error = None
@@ -45,7 +45,7 @@ class Site:
         with self._lock:
             if self._gateway is None and self._error is None:
                 try:
-                    self._gateway = Gateway(self.server, self._direct)
+                    self._gateway = self._start(self.server)
                 except (RuntimeError, OSError, peers.PeersMissing) as error:
                     self._error = error
             if self._error is not None:
@@ -79,7 +79,7 @@ class Run:
         """Runs every wanted cell; the number of failures."""
         options = self.options
         for name in options.server or servers.ALL:
-            site = Site(name, options.direct)
+            site = Site(name, lambda server: Gateway(server, options.direct))
             jobs = [list(self._cells(site.server, client))
                     for client in options.client or clients.ALL]
             # Those that wait longest begin first.
@@ -91,12 +91,26 @@ class Run:
             site.batches_left = len(jobs)
             for run, job in jobs:
                 self._jobs.put((site, run, job))
+        self._add_restarts()
         threads = [threading.Thread(target=self._work) for _ in range(WORKERS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         return self._report()
+
+    def _add_restarts(self):
+        """A site for each: no client is to meet the restart of another."""
+        options = self.options
+        wanted = restarts.ALL if options.is_whole else options.scenario or ()
+        for scenario in (restarts.ALL[name] for name in wanted if name in restarts.ALL):
+            for name in scenario.servers:
+                for client in options.client or restarts.CLIENTS:
+                    site = Site(name, lambda server, scenario=scenario: restarts.Gateway(
+                        server, scenario.options))
+                    site.batches_left = 1
+                    cell = restarts.cell(client, site.server, scenario.name)
+                    self._jobs.put((site, restarts.run, [(cell, scenario)]))
 
     def _cells(self, server, client):
         wanted = self.options.scenario or scenarios.ALL
@@ -121,7 +135,7 @@ class Run:
                     raise RuntimeError(f"{TOTAL_SECONDS} s are over")
                 results = run(site.gateway(), job)
             except Exception as error:  # a fault of the harness fails its cells, not the others
-                cells = job if run is batches.run else job[0]
+                cells = job[0] if run is eras.run_all else job
                 results = [batches.failed(cell, scenario, error) for cell, scenario in cells]
             self._note(results, time.monotonic() - began)
             if ended := site.leave():
@@ -187,7 +201,7 @@ def parse():
     parser.add_argument("--direct", action="store_true", help="without Rejoin: prove the harness")
     parser.add_argument("--client", action="append", choices=clients.ALL, help="only this client")
     parser.add_argument("--server", action="append", choices=servers.ALL, help="only this server")
-    parser.add_argument("--scenario", action="append", choices=scenarios.ALL,
+    parser.add_argument("--scenario", action="append", choices=[*scenarios.ALL, *restarts.ALL],
                         help="only the scenario of this name")
     parser.add_argument("--write", action="store_true",
                         help="write the table into docs/compatibility.md, if all is as expected")

@@ -4,14 +4,14 @@ import json
 from collections import Counter
 
 import peers
-from compatibility import clients, eras, outcomes, scenarios, servers
+from compatibility import clients, eras, outcomes, restarts, scenarios, servers
 from compatibility.seen import REFUSALS
 
 PATH = peers.HERE.parent / "docs" / "compatibility.md"
 BEGIN = "<!-- begin: written by `python3 e2e/run.py --all --write` -->"
 END = "<!-- end -->"
 LETTERS = {
-    outcome: "abcdefghijklmnop"[position]
+    outcome: "abcdefghijklmnopqrst"[position]
     for position, outcome in enumerate(one for one in outcomes.ALL if one is not outcomes.OK)
 }
 
@@ -34,6 +34,7 @@ def table(results):
     """All of it, from the results of every cell."""
     results = sorted(results, key=place)
     cells = [result for result in results if result.scenario.name in scenarios.ALL]
+    restarted = [result for result in results if result.scenario.name in restarts.ALL]
     guarded = [result for result in cells if result.cell.is_guarded]
     passed = [result for result in cells if not result.cell.is_guarded]
     counts = Counter(result.outcome.verdict for result in cells)
@@ -50,7 +51,8 @@ def table(results):
         + f"To {quoted(name for name, server in servers.ALL.items() if server.is_dual_era)}, which "
         "answer both eras; to the other servers these clients speak 2025-11-25, and are above.\n\n"
         + by_client(passed) + "\n\n" + at_once(results),
-        "### What degrades, and what cannot be\n\n" + legend(cells),
+        "### When Rejoin is started again\n\n" + by_restart(restarted),
+        "### What degrades, and what cannot be\n\n" + legend([*cells, *restarted]),
         "### The servers\n\n" + the_servers(),
         "With how many of the clients that have a session each works; where not with all: works / "
         "degrades / cannot.\n\n" + by_server(guarded),
@@ -62,7 +64,8 @@ def table(results):
 def place(result):
     """Where a result stands, whenever it came."""
     names = (result.cell.client.name, result.cell.server.name, result.scenario.name)
-    orders = (list(clients.ALL), list(servers.ALL), [*scenarios.ALL, eras.SCENARIO.name])
+    every = [*scenarios.ALL, eras.SCENARIO.name, *restarts.ALL]
+    orders = (list(clients.ALL), list(servers.ALL), every)
     return tuple(order.index(name) for order, name in zip(orders, names))
 
 
@@ -82,14 +85,24 @@ def at_once(results):
     )
 
 
-def by_client(results):
+def by_client(results, columns=scenarios.ALL):
     """Clients x scenarios: what comes of it at most servers, and a star where some differ."""
     rows = []
     for name in clients.ALL:
         own = [result for result in results if result.cell.client.name == name]
         if own:
-            rows.append([f"`{name}`", *(most(own, scenario) for scenario in scenarios.ALL)])
-    return grid(["", *scenarios.ALL], rows)
+            rows.append([f"`{name}`", *(most(own, scenario) for scenario in columns)])
+    return grid(["", *columns], rows)
+
+
+def by_restart(results):
+    """What comes of calls when Rejoin ends and is started again."""
+    words = grid(["", "what happens"], [[one.name, one.words] for one in restarts.ALL.values()])
+    return (
+        f"With `--data DIR`, in front of {quoted(one.cell.server.name for one in results)}, on the "
+        f"same port {restarts.DOWN_SECONDS} s later; with `{restarts.STATELESS}` where nothing "
+        f"else is said.\n\n{words}\n\n{by_client(results, restarts.ALL)}"
+    )
 
 
 def most(results, scenario):
@@ -147,7 +160,8 @@ def listed_servers(own, results):
     keys = {key(result) for result in own}
     met = {result.cell.server.name for result in results if key(result) in keys}
     found = {result.cell.server.name for result in own}
-    return "all" if found == met else quoted(name for name in servers.ALL if name in found)
+    names = quoted(name for name in servers.ALL if name in found)
+    return "all" if found == met and len(met) > 1 else names
 
 
 def missing():

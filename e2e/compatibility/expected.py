@@ -52,6 +52,10 @@ RULES = (
     Rule(outcomes.AGAIN, (CUT,), PYTHON),
     Rule(outcomes.ERROR_THEN_RECORD, (EARLY,), FAILING_EARLY),
     Rule(outcomes.WAITS_THEN_RECORD, (EARLY,)),
+    Rule(outcomes.UNKNOWN, ("killed, a call runs",)),
+    Rule(outcomes.CANNOT_CONNECT, ("killed, a call meanwhile",), ("ts", "rmcp")),
+    Rule(outcomes.CLIENT_ENDS, ("killed, a call meanwhile",)),
+    Rule(outcomes.STATE_LOST, ("killed, a server with state",)),
 )
 
 

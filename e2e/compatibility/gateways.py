@@ -63,20 +63,24 @@ class Program:
                 time.sleep(0.05)
         raise RuntimeError(f"{self.name} does not listen: {self.log_tail()}")
 
+    def log(self):
+        """All of its log."""
+        return self._log_path.read_text(errors="replace")
+
     def log_tail(self):
         """The end of its log."""
-        lines = self._log_path.read_text(errors="replace").splitlines()
+        lines = self.log().splitlines()
         return "".join(f"\n    {line[:240]}" for line in lines[-LOG_LINES:])
 
-    def stop(self):
-        """Ends it; a complaint when it does not."""
+    def stop(self, by=signal.SIGTERM):
+        """Ends it by a signal; a complaint when it does not end."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(by)
         complaint = None
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            complaint = f"{self.name} still ran {STOP_SECONDS} s after SIGTERM"
+            complaint = f"{self.name} still ran {STOP_SECONDS} s after {by.name}"
             self.process.kill()
             self.process.wait()
         self.process.stdin.close()
@@ -110,6 +114,10 @@ class Front:
         program = Program(name, command, log_path, environment)
         self._programs.append(program)
         return program.wait_for_port()
+
+    def log(self):
+        """The log of what clients talk to."""
+        return self._programs[-1].log()
 
     def log_tail(self):
         """The end of the log of what clients talk to."""

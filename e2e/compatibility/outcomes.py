@@ -78,8 +78,31 @@ UNGUARDED_TWICE = Outcome(
     "that is sent again **runs again**. A client that can be told to speak 2025-11-25 is guarded.",
     executions=2,
 )
+UNKNOWN = Outcome(
+    DEGRADES, "ends as unknown",
+    "The server ends with Rejoin, and nobody knows how far the call had come. Once the client "
+    "resumes it, it ends with error 40906: *The outcome is unknown. ...* It ran once, is not sent "
+    "again, and the session goes on.",
+)
+STATE_LOST = Outcome(
+    DEGRADES, "told once that state is lost",
+    "The server ended with Rejoin, and what it kept for the session is gone. The next call that is "
+    "not idempotent is refused with 40907, which says so; sent again, it runs, in a new process.",
+)
+CANNOT_CONNECT = Outcome(
+    DEGRADES, "an error of its own",
+    "The application gets the error of a connection that could not be made. The call did not run; "
+    "made again once Rejoin listens, it runs, in the same session.",
+)
+CLIENT_ENDS = Outcome(
+    CANNOT, "the client ends",
+    "A connection that could not be made ends the SDK's client, and with it the session: the "
+    "application has to open another. The call did not run. It is the same at any server.",
+    executions=0,
+)
 
 ALL = (
     OK, AGAIN, LAST_PROGRESS_LOST, NEVER_RESUMES, WAITS_THEN_RECORD, ERROR_THEN_RECORD,
     REFUSED_FIRST_LOST, FORM_UNKNOWN, CANNOT_ASK, UNGUARDED_LOST, UNGUARDED_TWICE,
+    UNKNOWN, STATE_LOST, CANNOT_CONNECT, CLIENT_ENDS,
 )

@@ -21,6 +21,7 @@ use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen::{self, BindError, ListenConfig};
 use rejoin_gateway::upstream::Upstream;
 use rejoin_gateway::upstream::stdio::Children;
+use rejoin_store::sqlite::OpenError;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -72,6 +73,14 @@ pub(crate) enum ServeError {
         option: String,
         /// Which, why, and what to do.
         source: BindError,
+    },
+    /// The data directory cannot be used.
+    #[error("{option}")]
+    Data {
+        /// The option that names it.
+        option: String,
+        /// Which, why, and what to do.
+        source: OpenError,
     },
     /// The MCP server cannot be used as it is named.
     #[error(transparent)]

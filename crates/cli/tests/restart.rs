@@ -10,6 +10,7 @@ use rejoin_testkit::check::{Owed, complete};
 use rejoin_testkit::count::CountFile;
 use rejoin_testkit::deadline::{WAIT, until};
 use rejoin_testkit::failure::{Failure, TestResult};
+use rejoin_testkit::page::metric;
 use rejoin_testkit::process::Server;
 use rejoin_testkit::refusal::Refusal;
 use rejoin_testkit::session::{Identity, Session};
@@ -74,6 +75,15 @@ impl Bench {
         Ok(session.by_way_of(address))
     }
 
+    async fn metrics<const N: usize>(&mut self, names: [&str; N]) -> Result<[f64; N], Failure> {
+        let admin = self.gateway().log_address("admin on ", WAIT).await?;
+        let mut values = [0.0; N];
+        for (value, name) in values.iter_mut().zip(names) {
+            *value = metric(admin, name).await?.ok_or_else(|| Failure::new(name))?;
+        }
+        Ok(values)
+    }
+
     fn charges(&self) -> Result<usize, Failure> {
         Ok(self.count.runs("charge")?)
     }
@@ -134,6 +144,29 @@ async fn a_call_that_ran_when_the_gateway_was_killed_is_unknown_and_is_not_run_a
     assert_eq!(bench.charges()?, 1);
     let next = answered(&session, &Call::new(12, "get", json!({"key": "a"}))).await?;
     assert!(next.get("result").is_some(), "{next}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_owed_from_before_a_restart_is_in_the_metrics_at_once() -> TestResult {
+    let mut bench = Bench::start(&["--stateless-upstream"]).await?;
+    let session = bench.session().await?;
+    let call = charge(10, 5, 100);
+    let mut stream = session.call(&call).await?;
+    let cursor = stream.messages(2).await?;
+    stream.cut_rst()?;
+    bench.gateway().log_line("to=\"owed\"", WAIT).await?;
+    bench.gateway().log_line("to=\"finished\"", WAIT).await?;
+    let names = ["rejoin_events_owed", "rejoin_streams{state=\"owed\"}"];
+    let before = bench.metrics(names).await?;
+    // Five of progress and the answer: none is confirmed.
+    assert!(before[0] >= 6.0 && before[1] == 1.0, "{before:?}");
+    let session = bench.kill(&session).await?;
+    assert_eq!(bench.metrics(names).await?, before);
+    let mut resumed = session.get(Some(&cursor)).await?;
+    resumed.clean_rest().await?;
+    assert_eq!(bench.metrics(names).await?, [0.0, 0.0]);
+    assert_eq!(bench.metrics(["rejoin_events_replayed_total"]).await?, [4.0]);
     Ok(())
 }
 

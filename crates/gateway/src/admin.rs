@@ -15,7 +15,7 @@ const OPEN_METRICS: HeaderValue =
 
 impl Gateway {
     /// Answers a request to the admin address: `/healthz` and `/livez` (the process answers),
-    /// `/readyz` (new sessions are taken), `/metrics` (OpenMetrics text), `/sessions` (what
+    /// `/readyz` (new sessions are taken: it does not stop, and its log can be written), `/metrics` (OpenMetrics text), `/sessions` (what
     /// `rejoin sessions` shows).
     pub async fn admin<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
         let operated = self.operate(request.method(), request.uri(), request.headers()).await;
@@ -31,6 +31,9 @@ impl Gateway {
             "/healthz" | "/livez" => text(StatusCode::OK, "ok\n"),
             "/readyz" if self.is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "about to stop\n")
+            }
+            "/readyz" if !self.counted().is_writable().await => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "the log cannot be written\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => self.metrics_page().await,

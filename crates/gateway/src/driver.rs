@@ -16,7 +16,7 @@
 //! POSTs and GETs of the failed commit are answered `Overloaded` (nothing of them was admitted),
 //! everything else that waits `SessionOver`, streams end with the last chunk, the server is ended.
 //! Where the store outlives the process the session is not over: all are answered `Overloaded`, and
-//! the next request has it driven again.
+//! the next request has it driven again, by a driver that knows which calls never left ([`Unsent`]).
 
 mod clock;
 mod commit;
@@ -25,6 +25,7 @@ mod effects;
 mod heads;
 mod link;
 mod room;
+mod unsent;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use self::commit::Uncommitted;
 use self::draft::Draft;
 use self::link::Link;
 use self::room::RoomWatch;
+pub(crate) use self::unsent::Unsent;
 use crate::exchange::{Attached, Observed};
 use crate::handle::{Answer, DriverParts, Life, NoteSink, SessionTag};
 use crate::upstream::Challenge;
@@ -112,6 +114,7 @@ struct Driver {
     clock: Clock,
     room: RoomWatch,
     life: Arc<watch::Sender<Life>>,
+    unsent: Unsent,
     is_suspended: bool,
 }
 
@@ -121,7 +124,7 @@ pub(crate) fn spawn(
     parts: DriverParts,
     tag: SessionTag,
     (inbox, mail): (mpsc::WeakSender<Mail>, mpsc::Receiver<Mail>),
-    life: watch::Sender<Life>,
+    (life, unsent): (watch::Sender<Life>, Unsent),
 ) {
     let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
     let limits = &session.start().settings.limits;
@@ -145,6 +148,7 @@ pub(crate) fn spawn(
         room: RoomWatch::new(parts.principal),
         clock,
         life: Arc::clone(&life),
+        unsent,
         is_suspended: false,
     };
     let driven = tokio::spawn(driver.run());
@@ -339,7 +343,10 @@ impl Driver {
                     let input = Input::TokenTaken { call, record: *record };
                     self.session.handle(input, self.clock.now_ms(), &mut output);
                 }
-                Err(Uncommitted::Failed) => break,
+                Err(Uncommitted::Failed) => {
+                    self.unsent.note(&output.effects);
+                    break;
+                }
             }
         }
         Err(Stop::StoreFailed(asks))

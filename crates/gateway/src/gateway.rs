@@ -30,6 +30,8 @@ use crate::upstream::Upstream;
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 /// Tokens whose time has come that one step of housekeeping works off.
 const EXPIRED_ROWS_MAX: usize = 1_000;
+/// While a drain waits, it looks this often for sessions that cannot go on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Time that sessions get, beyond the graces of their servers, to be gone.
 const END_MARGIN: Duration = Duration::from_secs(3);
 
@@ -233,8 +235,7 @@ impl Gateway {
     pub async fn drain(&self) {
         let limits = &self.settings().limits;
         self.common.stage.send_replace(Stage::Draining);
-        let calls_ended =
-            async { tokio::join!(self.common.store.idle(), self.shared.passing.idle()) };
+        let calls_ended = async { tokio::join!(self.idle(), self.shared.passing.idle()) };
         let idle = timeout(Duration::from_millis(limits.drain_ms), calls_ended);
         if idle.await.is_err() {
             let drain_ms = limits.drain_ms;
@@ -264,6 +265,19 @@ impl Gateway {
             tracing::warn!(sessions = ending.len(), "sessions did not end in time");
         }
         self.common.registry.sweep();
+    }
+
+    /// Waits until no call runs or is being answered, but for those of sessions whose log failed:
+    /// they wait for another process.
+    async fn idle(&self) {
+        loop {
+            for entry in self.registry().all().iter().filter(|entry| entry.handle.is_kept()) {
+                self.common.store.forget(&entry.key);
+            }
+            if timeout(LOOK_AGAIN, self.common.store.idle()).await.is_ok() {
+                return;
+            }
+        }
     }
 
     /// Waits until [`drain`](Self::drain) ends the streams: the moment to stop listening.
@@ -338,6 +352,10 @@ impl Gateway {
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         self.common.store.clone()
+    }
+
+    pub(crate) fn counted(&self) -> &CountedStore {
+        &self.common.store
     }
 
     pub(crate) fn upstream(&self) -> &Arc<dyn Upstream> {

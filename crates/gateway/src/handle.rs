@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::body::StreamBody;
 pub use crate::driver::Clock;
-use crate::driver::{self, Mail, Waiting};
+use crate::driver::{self, Mail, Unsent, Waiting};
 use crate::exchange::Observed;
 pub use crate::room::MessageRoom;
 use crate::tap::Wire;
@@ -166,6 +166,8 @@ struct Shared {
     tag: SessionTag,
     connections: ConnectionIds,
     life: watch::Receiver<Life>,
+    /// Known once the session is over.
+    unsent: Unsent,
     /// The headers that the driver knows its client by.
     presented: Mutex<HeaderMap>,
 }
@@ -197,24 +199,32 @@ impl SessionHandle {
     /// Starts the driver of a new session. Must be called inside a tokio runtime.
     pub fn spawn(start: SessionStart, parts: DriverParts) -> Self {
         let session = Session::new(start, parts.clock.now_ms());
-        Self::drive(session, Vec::new(), parts)
+        Self::drive(session, Vec::new(), Unsent::default(), parts)
     }
 
-    /// Starts the driver of a session as a store has it.
-    pub(crate) fn restart(start: SessionStart, stored: Stored, parts: DriverParts) -> Self {
-        let (session, first) = Session::restart(start, stored, parts.clock.now_ms());
-        Self::drive(session, first, parts)
+    /// Starts the driver of a session as a store has it; `unsent` is what the driver before it, if
+    /// there was one in this process, knew better.
+    pub(crate) fn restart(
+        start: SessionStart,
+        stored: Stored,
+        unsent: &Unsent,
+        parts: DriverParts,
+    ) -> Self {
+        let (session, mut first) = Session::restart(start, stored, parts.clock.now_ms());
+        let unsent = unsent.correct(&mut first);
+        Self::drive(session, first, unsent, parts)
     }
 
-    fn drive(session: Session, first: Vec<Input>, parts: DriverParts) -> Self {
+    fn drive(session: Session, first: Vec<Input>, unsent: Unsent, parts: DriverParts) -> Self {
         let (inbox, mail) = mpsc::channel(INBOX_MAX);
         let (living, life) = watch::channel(Life::Running);
         let tag = SessionTag::new(&session.start().session);
         let connections = parts.connections.clone();
         let driven = (session, first);
-        driver::spawn(driven, parts, tag.clone(), (inbox.downgrade(), mail), living);
+        let end = (living, unsent.clone());
+        driver::spawn(driven, parts, tag.clone(), (inbox.downgrade(), mail), end);
         let presented = Mutex::default();
-        Self { inbox, shared: Arc::new(Shared { tag, connections, life, presented }) }
+        Self { inbox, shared: Arc::new(Shared { tag, connections, life, unsent, presented }) }
     }
 
     /// What logs call the session.
@@ -312,6 +322,11 @@ impl SessionHandle {
         matches!(*self.shared.life.borrow(), Life::Over { kept: true } | Life::Gone { kept: true })
     }
 
+    /// Calls that never went to the server, whatever the log says.
+    pub(crate) fn unsent(&self) -> &Unsent {
+        &self.shared.unsent
+    }
+
     /// Ends the driver and the server, and leaves the log for another driver. Only where the store
     /// outlives the process; else as [`delete`](Self::delete).
     pub(crate) async fn suspend(&self) {
@@ -380,20 +395,4 @@ impl Drop for GoneGuard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rejoin_core::id::{SessionId, digest};
-
-    #[test]
-    fn a_tag_of_the_digest_is_the_tag_of_the_id() {
-        let id = SessionId::new("an-id");
-        assert_eq!(SessionTag::new(&digest(b"an-id")).as_str(), id.tag());
-    }
-
-    #[test]
-    fn clones_of_the_id_generator_never_repeat_a_number() {
-        let ids = ConnectionIds::default();
-        let other = ids.clone();
-        assert_ne!(ids.next(), other.next());
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Prometheus metrics. Every label has a fixed set of values.
 
+mod health;
 mod ledger;
 
 use std::fmt;

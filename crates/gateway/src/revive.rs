@@ -10,6 +10,7 @@ use rejoin_store::{Fence, LoadError, Loaded, SessionKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::driver::Unsent;
 use crate::gateway::Gateway;
 use crate::handle::{DriverParts, SessionHandle, SessionTag};
 use crate::principal::Principal;
@@ -70,7 +71,7 @@ impl Gateway {
                         first.clear(key, loaded.fence).await;
                         continue;
                     }
-                    Ok(Some(loaded)) => first.serve_at(gateways, key, loaded),
+                    Ok(Some(loaded)) => first.serve_at(gateways, key, loaded).await,
                     Ok(None) => continue,
                     Err(error) => {
                         let session = SessionTag::new(&key);
@@ -97,16 +98,16 @@ impl Gateway {
     }
 
     /// Serves a session at the gateway where it was opened; false if there is none.
-    fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
+    async fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
         let row = loaded.row.as_ref();
         let origin = row.and_then(|row| serde_json::from_slice::<Origin>(&row.origin).ok());
         let gateway = origin.as_ref().and_then(|origin| {
             gateways.iter().find(|gateway| gateway.is_mounted() || gateway.path() == origin.path)
         });
-        let served = gateway.and_then(|gateway| {
-            let place = gateway.registry().reserve()?;
-            gateway.revive(key, loaded, place)
-        });
+        let served = match gateway.and_then(|one| Some((one, one.registry().reserve()?))) {
+            Some((gateway, place)) => gateway.revive(key, loaded, place, &Unsent::default()).await,
+            None => None,
+        };
         if served.is_none() {
             let session = SessionTag::new(&key);
             let path = origin.map(|origin| origin.path);
@@ -115,9 +116,20 @@ impl Gateway {
         served.is_some()
     }
 
-    /// Has a session driven as the store has it; `None` if its row does not tell how.
-    fn revive(&self, key: SessionKey, loaded: Loaded, place: Place) -> Option<Arc<Entry>> {
+    /// Has a session driven as the store has it, but for calls that are known not to have been
+    /// sent; `None` if it has no row to start from.
+    async fn revive(
+        &self,
+        key: SessionKey,
+        loaded: Loaded,
+        place: Place,
+        unsent: &Unsent,
+    ) -> Option<Arc<Entry>> {
         let origin = serde_json::from_slice::<Origin>(&loaded.row.as_ref()?.origin).ok()?;
+        if let Err(error) = self.counted().adopt(key, &loaded).await {
+            let session = SessionTag::new(&key);
+            tracing::warn!(%session, %error, "what a session owes could not be counted");
+        }
         let principal = Principal::stored(loaded.principal, origin.anonymous);
         let parts = DriverParts {
             store: self.store(),
@@ -135,7 +147,7 @@ impl Gateway {
         let settings = self.settings().clone();
         let (start, stored) = parts_of(key, loaded, self.ledger_epoch(), settings)?;
         let agreed = start.agreed.clone();
-        let handle = SessionHandle::restart(start, stored, parts);
+        let handle = SessionHandle::restart(start, stored, unsent, parts);
         tracing::info!(session = %handle.tag(), revision = %agreed, "a session goes on");
         let (used, _) = watch::channel(true);
         Some(self.enter(key, handle, principal, agreed, used, place))
@@ -147,7 +159,8 @@ impl Gateway {
         id: &str,
         principal: &Principal,
     ) -> Result<Arc<Entry>, NoSession> {
-        let kept = match self.registry().find(self.path(), id, principal) {
+        let find = || self.registry().find(self.path(), id, principal);
+        let kept = match find() {
             Found::Running(entry) => return Ok(entry),
             Found::Nothing => return Err(NoSession::Unknown),
             Found::Kept(entry) => entry,
@@ -155,12 +168,17 @@ impl Gateway {
         if self.is_draining() {
             return Err(NoSession::Unavailable);
         }
+        // Not in turn: the servers of many may take their time to end.
+        kept.handle.gone().await;
         // One at a time: each takes the log over from the one before.
         let _turn = self.reviving().lock().await;
+        // Another request may have been first, and what it started may have failed again.
+        let kept = match find() {
+            Found::Running(entry) => return Ok(entry),
+            Found::Nothing => return Err(NoSession::Unknown),
+            Found::Kept(entry) => entry,
+        };
         kept.handle.gone().await;
-        if let Found::Running(entry) = self.registry().find(self.path(), id, principal) {
-            return Ok(entry);
-        }
         match self.store().load(kept.key).await {
             // It was ended by a commit of which nobody knew whether it was made.
             Ok(Some(loaded)) if is_over(&loaded) => {
@@ -169,8 +187,9 @@ impl Gateway {
                 Err(NoSession::Unknown)
             }
             Ok(Some(loaded)) => {
-                let place = kept.place.clone();
-                self.revive(kept.key, loaded, place).ok_or(NoSession::Unavailable)
+                // It keeps its place: whoever else waits for it here may hold on to the old entry.
+                let (place, unsent) = (kept.place.clone(), kept.handle.unsent());
+                self.revive(kept.key, loaded, place, unsent).await.ok_or(NoSession::Unavailable)
             }
             Ok(None) => {
                 self.registry().remove(&kept.key);

@@ -39,5 +39,7 @@ mod subscription;
 mod tasks;
 #[path = "http/token.rs"]
 mod token;
+#[path = "http/unsent.rs"]
+mod unsent;
 #[path = "http/upstream.rs"]
 mod upstream;

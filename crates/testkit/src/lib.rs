@@ -5,6 +5,7 @@
 //! - [`session`], [`call`], [`refusal`]: an MCP session over it;
 //! - [`forward`], [`call_reader`]: a TCP forwarder that can cut, go black, delay, or count calls;
 //! - [`process`], [`count`]: servers as processes, and the file that counts executions;
+//! - [`disk`], [`page`]: a disk that fails as it is told, and what the operator's address says;
 //! - [`check`]: what a client received, against what it was owed;
 //! - [`deadline`], [`failure`]: every wait is bounded, and says what it waited for.
 
@@ -13,8 +14,10 @@ pub mod call_reader;
 pub mod check;
 pub mod count;
 pub mod deadline;
+pub mod disk;
 pub mod failure;
 pub mod forward;
+pub mod page;
 pub mod process;
 pub mod raw;
 pub mod refusal;

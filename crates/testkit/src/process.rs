@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,7 +74,16 @@ impl Server {
         program: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Self, ProcessError> {
-        Self::start_with(program, arguments, Stdio::null())
+        Self::start_with(program, arguments, [], Stdio::null())
+    }
+
+    /// As [`Server::start`], with more variables in its environment.
+    pub fn start_in<A: AsRef<OsStr>>(
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+        variables: impl IntoIterator<Item = (&'static str, PathBuf)>,
+    ) -> Result<Self, ProcessError> {
+        Self::start_with(program, arguments, variables, Stdio::null())
     }
 
     /// As [`Server::start`], with a standard input that ends when this process does, however it
@@ -82,16 +92,18 @@ impl Server {
         program: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Self, ProcessError> {
-        Self::start_with(program, arguments, Stdio::piped())
+        Self::start_with(program, arguments, [], Stdio::piped())
     }
 
     fn start_with<A: AsRef<OsStr>>(
         program: &str,
         arguments: impl IntoIterator<Item = A>,
+        variables: impl IntoIterator<Item = (&'static str, PathBuf)>,
         stdin: Stdio,
     ) -> Result<Self, ProcessError> {
         let mut child = Command::new(program)
             .args(arguments)
+            .envs(variables)
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -137,6 +149,22 @@ impl Server {
         let what = format!("a line of the log with {text:?}");
         until(&what, limit, async || {
             Ok(self.lines(false).into_iter().find(|line| line.contains(text)))
+        })
+        .await
+    }
+
+    /// Waits until a line of standard error contains `text` and an `http://` URL, and gives the
+    /// address in that.
+    pub async fn log_address(
+        &self,
+        text: &str,
+        limit: Duration,
+    ) -> Result<SocketAddr, ProcessError> {
+        let what = format!("a URL in a line of the log with {text:?}");
+        until(&what, limit, async || {
+            let lines = self.lines(false);
+            let mut found = lines.iter().filter(|line| line.contains(text));
+            Ok(found.find_map(|line| address_in(line)))
         })
         .await
     }

@@ -14,8 +14,9 @@ use super::{ServeError, ServeOptions, failed};
 pub(super) fn open(options: &ServeOptions, limits: &Limits) -> Result<Arc<dyn Store>, ServeError> {
     match &options.data {
         Some((directory, durability)) if !options.is_check => {
-            let options = SqliteOptions::new(*durability, limits);
-            Ok(Arc::new(SqliteStore::open(directory, options).map_err(failed)?))
+            let store = SqliteStore::open(directory, SqliteOptions::new(*durability, limits));
+            let option = options.origins.name("data", "--data");
+            Ok(Arc::new(store.map_err(|source| ServeError::Data { option, source })?))
         }
         _ => Ok(Arc::new(MemoryStore::new(MemoryLimits::from(limits)).map_err(failed)?)),
     }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{CallId, Seq, StreamId};
+use rejoin_core::ledger::Call;
 use rejoin_core::stream::{Stream, StreamState};
 use rejoin_core::token::{DedupKey, DedupRecord};
 use rejoin_store::{
@@ -16,10 +17,13 @@ use rejoin_store::{
 };
 use tokio::sync::watch;
 
+use super::health::Health;
 use super::{Metrics, State};
 
 /// Maps of sessions, so that commits rarely meet in one.
 const SHARDS: usize = 16;
+/// Payload bytes that are read at once to count events.
+const PAGE_BYTES: usize = 16 * 1024;
 
 /// Streams of the sessions of one shard that are not settled.
 type Shard = HashMap<SessionKey, HashMap<StreamId, Unsettled>>;
@@ -29,6 +33,7 @@ type Shard = HashMap<SessionKey, HashMap<StreamId, Unsettled>>;
 pub(crate) struct CountedStore {
     inner: Arc<dyn Store>,
     metrics: Arc<Metrics>,
+    pub(super) health: Health,
     shards: [Mutex<Shard>; SHARDS],
     /// Streams that a drain waits for.
     busy: watch::Sender<usize>,
@@ -63,6 +68,7 @@ impl Unsettled {
 }
 
 /// The part of a batch that is counted.
+#[derive(Default)]
 struct Change {
     events: Vec<(StreamId, Seq)>,
     streams: Vec<(StreamId, StreamState, Seq)>,
@@ -72,17 +78,20 @@ struct Change {
 
 impl Change {
     fn of(batch: &Batch) -> Self {
-        let of_calls = |stream: &&Stream| !stream.is_standalone();
-        let rows = batch.streams.iter().filter(of_calls);
         let events = batch.events.iter().filter(|event| event.stream != StreamId::STANDALONE);
+        let events = events.map(|event| (event.stream, event.seq)).collect();
+        Self::new(events, &batch.streams, &batch.calls)
+    }
+
+    fn new(events: Vec<(StreamId, Seq)>, streams: &[Stream], calls: &[Call]) -> Self {
+        let rows = streams.iter().filter(|row| !row.is_standalone());
+        let calls = calls
+            .iter()
+            .filter_map(|call| Some((call.id, call.stream?, call.phase.is_in_flight())));
         Self {
-            events: events.map(|event| (event.stream, event.seq)).collect(),
+            events,
             streams: rows.map(|row| (row.id, row.state, row.cursors.acked)).collect(),
-            calls: batch
-                .calls
-                .iter()
-                .filter_map(|call| Some((call.id, call.stream?, call.phase.is_in_flight())))
-                .collect(),
+            calls: calls.collect(),
         }
     }
 }
@@ -90,7 +99,7 @@ impl Change {
 impl CountedStore {
     pub(crate) fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { inner, metrics, shards, busy: watch::Sender::new(0) }
+        Self { inner, metrics, health: Health::default(), shards, busy: watch::Sender::new(0) }
     }
 
     /// Events after `after` up to `until` that the client of an unsettled stream has not confirmed.
@@ -108,6 +117,32 @@ impl CountedStore {
         let from = seqs.partition_point(|seq| *seq <= after);
         let to = seqs.partition_point(|seq| *seq <= until);
         to.saturating_sub(from) as u64
+    }
+
+    /// Counts what a session owes that another driver left, in place of what was counted of it.
+    ///
+    /// # Errors
+    /// If its log cannot be read. What could be read of it is counted.
+    pub(crate) async fn adopt(
+        &self,
+        session: SessionKey,
+        loaded: &Loaded,
+    ) -> Result<(), ReadError> {
+        self.forget(&session);
+        self.apply(session, Change::new(Vec::new(), &loaded.streams, &loaded.calls));
+        let rows = loaded.streams.iter().filter(|row| is_counted(row));
+        for (stream, mut after) in rows.map(|row| (row.id, row.cursors.acked)) {
+            loop {
+                let page = self.inner.read(session, stream, after, PAGE_BYTES).await?;
+                after = page.next(after);
+                let events = page.events.into_iter().map(|event| (stream, event.seq)).collect();
+                self.apply(session, Change { events, ..Change::default() });
+                if !page.more {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits until no call with a stream runs, and no answer is on its way to a client, or waits
@@ -188,7 +223,8 @@ impl CountedStore {
         self.metrics.events_owed.inc_by(known.owed() - before);
     }
 
-    fn forget(&self, session: &SessionKey) {
+    /// Counts nothing of a session any more.
+    pub(crate) fn forget(&self, session: &SessionKey) {
         for known in self.shard(session).remove(session).unwrap_or_default().into_values() {
             self.gauge(known.state, -1);
             self.metrics.events_owed.dec_by(known.owed());
@@ -208,6 +244,11 @@ impl CountedStore {
     }
 }
 
+/// True if the events of a stream are counted until they are confirmed.
+fn is_counted(stream: &Stream) -> bool {
+    !stream.is_standalone() && is_unsettled(stream.state)
+}
+
 /// False if nothing more is expected of a stream in this state.
 fn is_unsettled(state: StreamState) -> bool {
     use StreamState as S;
@@ -225,7 +266,9 @@ impl Store for CountedStore {
         session: SessionKey,
         principal: PrincipalKey,
     ) -> Result<Opened, CreateError> {
-        self.inner.create(session, principal).await
+        let created = self.inner.create(session, principal).await;
+        self.health.note_create(&created);
+        created
     }
 
     async fn sessions(
@@ -255,9 +298,12 @@ impl Store for CountedStore {
         batch: Batch,
     ) -> Result<Version, CommitError> {
         let change = Change::of(&batch);
-        let version = self.inner.commit(session, fence, expected, batch).await?;
-        self.apply(session, change);
-        Ok(version)
+        let committed = self.inner.commit(session, fence, expected, batch).await;
+        self.health.note_commit(&committed);
+        if committed.is_ok() {
+            self.apply(session, change);
+        }
+        committed
     }
 
     async fn read(
@@ -318,74 +364,4 @@ impl Store for CountedStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use rejoin_core::effect::EventKind;
-    use rejoin_core::limits::Limits;
-    use rejoin_store::{MemoryLimits, MemoryStore};
-
-    use super::*;
-
-    const SESSION: SessionKey = [7; 32];
-    const STREAM: StreamId = StreamId(1);
-
-    fn event(seq: u64, previous: u64) -> Event {
-        Event {
-            stream: STREAM,
-            seq: Seq(seq),
-            previous: Seq(previous),
-            kind: EventKind::Notification,
-            last: false,
-            payload: Bytes::from_static(b"{}"),
-        }
-    }
-
-    fn batch(state: StreamState, acked: u64, events: Vec<Event>) -> Batch {
-        let mut stream = Stream::new(STREAM, state, 0);
-        stream.cursors.produced = Seq(9);
-        stream.cursors.acked = Seq(acked);
-        Batch { events, streams: vec![stream], ..Batch::default() }
-    }
-
-    fn streams(metrics: &Metrics, state: &'static str) -> i64 {
-        metrics.streams.get_or_create(&State { state }).get()
-    }
-
-    #[tokio::test]
-    async fn owed_events_are_counted_from_the_loss_to_the_confirmation() {
-        let metrics = Arc::new(Metrics::new());
-        let inner = MemoryStore::new(MemoryLimits::from(&Limits::default())).unwrap();
-        let store = CountedStore::new(Arc::new(inner), Arc::clone(&metrics));
-        let opened = store.create(SESSION, [1; 32]).await.unwrap();
-        let (fence, mut version) = (opened.fence, opened.version);
-        let steps = [
-            (batch(StreamState::Live, 0, vec![event(1, 0), event(2, 1)]), 0),
-            (batch(StreamState::Owed, 0, vec![]), 2),
-            (batch(StreamState::Owed, 0, vec![event(3, 2)]), 3),
-            (batch(StreamState::Live, 1, vec![]), 0),
-            (batch(StreamState::Abandoned, 1, vec![]), 2),
-        ];
-        for (batch, owed) in steps {
-            version = store.commit(SESSION, fence, version, batch).await.unwrap();
-            assert_eq!(metrics.events_owed.get(), owed);
-        }
-        assert_eq!(store.unconfirmed(&SESSION, STREAM, Seq(2), Seq(3)), 1);
-        assert_eq!((streams(&metrics, "abandoned"), streams(&metrics, "live")), (1, 0));
-        let proved = batch(StreamState::Proved, 3, vec![]);
-        store.commit(SESSION, fence, version, proved).await.unwrap();
-        assert_eq!((metrics.events_owed.get(), streams(&metrics, "abandoned")), (0, 0));
-    }
-
-    #[tokio::test]
-    async fn a_removed_session_leaves_no_count() {
-        let metrics = Arc::new(Metrics::new());
-        let inner = MemoryStore::new(MemoryLimits::from(&Limits::default())).unwrap();
-        let store = CountedStore::new(Arc::new(inner), Arc::clone(&metrics));
-        let opened = store.create(SESSION, [1; 32]).await.unwrap();
-        let owed = batch(StreamState::Owed, 0, vec![event(1, 0)]);
-        store.commit(SESSION, opened.fence, opened.version, owed).await.unwrap();
-        assert_eq!((metrics.events_owed.get(), streams(&metrics, "owed")), (1, 1));
-        store.remove(SESSION, opened.fence).await.unwrap();
-        assert_eq!((metrics.events_owed.get(), streams(&metrics, "owed")), (0, 0));
-    }
-}
+mod tests;

@@ -243,7 +243,11 @@ impl DataDirectory {
         connection.progress_handler(0, None::<fn() -> bool>).map_err(explain)?;
         match checked {
             Ok(result) if result == "ok" => Ok(()),
-            Ok(result) => Err(self.damaged(&result)),
+            // It tells its findings in several lines.
+            Ok(result) => {
+                let findings: Vec<_> = result.split_whitespace().collect();
+                Err(self.damaged(&findings.join(" ")))
+            }
             // As far as it was looked at, it is sound.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
                 Ok(())

@@ -1,49 +1,33 @@
 //! A disk that fails, is full or slow: nothing counts that is not in the file, and all goes on when
 //! the fault ends, in the same process.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use tempfile::TempDir;
+use rejoin_testkit::disk;
 
 use crate::Other;
 
 /// A disk that does as it is told.
-pub(crate) struct Bench {
-    directory: TempDir,
-    shim: PathBuf,
-}
+pub(crate) struct Bench(disk::Disk);
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().expect("the temporary folder can be written");
-        let shim = shim(directory.path());
-        let bench = Self { directory, shim };
-        bench.fault("-");
-        bench
+        Self(disk::Disk::new().expect("a C compiler, as for SQLite"))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.0.path(name)
     }
 
     /// From now on.
     pub(crate) fn fault(&self, kind: &str) {
-        let (new, fault) = (self.path("new"), self.path("fault"));
-        fs::write(&new, kind).and_then(|()| fs::rename(&new, &fault)).expect("it is written");
+        self.0.set_fault(kind).expect("it is written");
     }
 
     /// Starts the other process on it, and returns its first word.
     pub(crate) fn start(&self, durability: &str) -> (Other, String) {
-        let (fault, syncs, kept) = (self.path("fault"), self.path("syncs"), self.path("kept"));
-        fs::create_dir_all(&kept).expect("it is made");
-        let more = [
-            ("LD_PRELOAD", self.shim.as_path()),
-            ("REJOIN_FAULT", &fault),
-            ("REJOIN_SYNCS", &syncs),
-            ("REJOIN_KEPT", &kept),
-        ];
+        let more = self.0.environment();
+        let more = more.each_ref().map(|(name, path)| (*name, path.as_path()));
         Other::try_start(&self.path("data"), durability, &more)
     }
 }
@@ -67,22 +51,12 @@ impl Disk {
     }
 
     fn syncs(&self) -> u64 {
-        fs::metadata(self.bench.path("syncs")).map_or(0, |file| file.len())
+        self.bench.0.syncs()
     }
 
     fn ask(&mut self, word: &str) -> String {
         self.other.ask(word)
     }
-}
-
-/// Builds the library that stands between the process and its disk.
-fn shim(directory: &Path) -> PathBuf {
-    let shim = directory.join("faults.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sqlite_process/faults.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&shim).arg(source);
-    assert!(compiler.status().expect("a C compiler, as for SQLite").success());
-    shim
 }
 
 #[test]

@@ -2,7 +2,7 @@
  *
  * REJOIN_FAULT names a file whose first byte says what happens to files of the database from now on:
  *   w  writes fail (EIO)            s  syncs fail (EIO)
- *   f  the disk is full (ENOSPC)    d  syncs take 50 ms
+ *   f  the disk is full (ENOSPC)    d  syncs take as many milliseconds as follow (50)
  * anything else: nothing. Each sync adds a byte to the file REJOIN_SYNCS, and copies the file that
  * was synced to the directory REJOIN_KEPT, if that is set: what a power cut would leave for sure.
  */
@@ -19,6 +19,8 @@
 #include <unistd.h>
 
 #define PATH_SIZE 4096
+#define FAULT_SIZE 16
+#define DELAY_MS 50
 
 /* The path of a file of the database; 0: it is another one. */
 static int path_of(int fd, char *path)
@@ -32,22 +34,25 @@ static int path_of(int fd, char *path)
     return strstr(path, "/rejoin.db") && !strstr(path, "-shm");
 }
 
-static char fault(int fd)
+/* The kind; what follows it goes to `more`. */
+static char fault(int fd, char more[FAULT_SIZE])
 {
-    char path[PATH_SIZE], kind = 0;
+    char path[PATH_SIZE], said[FAULT_SIZE + 1] = "";
     if (!path_of(fd, path))
         return 0;
     int control = open(getenv("REJOIN_FAULT"), O_RDONLY | O_CLOEXEC);
     if (control >= 0) {
-        if (read(control, &kind, 1) != 1)
-            kind = 0;
+        ssize_t count = read(control, said, FAULT_SIZE);
+        said[count > 0 ? count : 0] = 0;
         close(control);
     }
-    return kind ? kind : '-';
+    strcpy(more, said[0] ? said + 1 : "");
+    return said[0] ? said[0] : '-';
 }
 
-static int refuses(char kind)
+static int refuses(int fd)
 {
+    char more[FAULT_SIZE], kind = fault(fd, more);
     if (kind == 'w')
         errno = EIO;
     else if (kind == 'f')
@@ -59,17 +64,17 @@ static int refuses(char kind)
 
 ssize_t write(int fd, const void *bytes, size_t count)
 {
-    return refuses(fault(fd)) ? -1 : syscall(SYS_write, fd, bytes, count);
+    return refuses(fd) ? -1 : syscall(SYS_write, fd, bytes, count);
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
 {
-    return refuses(fault(fd)) ? -1 : syscall(SYS_pwrite64, fd, bytes, count, offset);
+    return refuses(fd) ? -1 : syscall(SYS_pwrite64, fd, bytes, count, offset);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset)
 {
-    return refuses(fault(fd)) ? -1 : syscall(SYS_pwrite64, fd, bytes, count, offset);
+    return refuses(fd) ? -1 : syscall(SYS_pwrite64, fd, bytes, count, offset);
 }
 
 #define BLOCK_SIZE 4096
@@ -105,7 +110,7 @@ static void keep(int fd, int has_failed)
 
 static int sync_file(int fd, long call)
 {
-    char kind = fault(fd);
+    char more[FAULT_SIZE], kind = fault(fd, more);
     if (kind) {
         int count = open(getenv("REJOIN_SYNCS"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
         if (count >= 0) {
@@ -119,7 +124,8 @@ static int sync_file(int fd, long call)
         return -1;
     }
     if (kind == 'd') {
-        struct timespec time = {0, 50 * 1000 * 1000};
+        long delay_ms = *more ? atol(more) : DELAY_MS;
+        struct timespec time = {delay_ms / 1000, delay_ms % 1000 * 1000 * 1000};
         nanosleep(&time, NULL);
     }
     int synced = syscall(call, fd);
