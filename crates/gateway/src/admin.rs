@@ -15,8 +15,8 @@ const OPEN_METRICS: HeaderValue =
 
 impl Gateway {
     /// Answers a request to the admin address: `/healthz` and `/livez` (the process answers),
-    /// `/readyz` (new sessions are taken: it does not stop, and its log can be written), `/metrics` (OpenMetrics text), `/sessions` (what
-    /// `rejoin sessions` shows).
+    /// `/readyz` (new sessions are taken: it does not stop, and its log can be written), `/metrics`
+    /// (OpenMetrics text), `/sessions` (what `rejoin sessions` shows).
     pub async fn admin<B>(&self, request: Request<B>) -> Response<Full<Bytes>> {
         let operated = self.operate(request.method(), request.uri(), request.headers()).await;
         if let Some(response) = operated {

@@ -16,7 +16,7 @@
 //! POSTs and GETs of the failed commit are answered `Overloaded` (nothing of them was admitted),
 //! everything else that waits `SessionOver`, streams end with the last chunk, the server is ended.
 //! Where the store outlives the process the session is not over: all are answered `Overloaded`, and
-//! the next request has it driven again, by a driver that knows which calls never left ([`Unsent`]).
+//! the next request has it driven again, by one that knows which calls never left ([`Unsent`]).
 
 mod clock;
 mod commit;
