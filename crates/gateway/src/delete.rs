@@ -48,6 +48,8 @@ impl Gateway {
         headers::check_revision(headers, &entry.agreed)?;
         // Unknown from here on, whatever becomes of this connection.
         self.forget(&entry);
+        // Without room the server is asked to end it as its client was known before.
+        let _presented = entry.handle.present(self.forwarded(headers));
         let acknowledged = headers::acknowledgements(headers);
         // A task: the session ends even if this client does not wait for the answer.
         let ending = tokio::spawn(async move {
