@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{CallId, ConnectionId, EventId, Seq, StreamId};
 use crate::ledger::Call;
 use crate::rejection::{Reason, Rejection};
-use crate::session::SessionRow;
+use crate::session::{Continuation, SessionRow, UpstreamCursor};
 use crate::stream::{Stream, StreamState};
 use crate::token::{DedupKey, DedupRecord, Owner};
 
@@ -237,6 +237,18 @@ pub enum ToUpstream {
     Reopen {
         /// `initialized`, log level, subscriptions.
         restore: Vec<Bytes>,
+    },
+    /// Go on with the server as an earlier process left it, and send nothing again. If it cannot be
+    /// done, that is [`FromUpstream::Closed`](crate::input::FromUpstream::Closed).
+    Continue {
+        /// What the upstream needs for that.
+        continuation: Continuation,
+        /// True if the client has sent `notifications/initialized`.
+        is_initialized: bool,
+        /// Calls to pick up, each with where its stream stands.
+        calls: Vec<(CallId, UpstreamCursor)>,
+        /// Where the standalone stream stands.
+        standalone: Option<UpstreamCursor>,
     },
     /// End the child of an idle session; the session stays.
     Close,

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::id::{CallId, ConnectionId, Digest32, EventId, Seq};
 use crate::message::Message;
+use crate::session::{Continuation, UpstreamCursor};
 use crate::token::{DedupKey, DedupRecord, Token};
 
 /// One input; `now` goes beside it. Everything that can change a session is one of these.
@@ -208,9 +209,21 @@ pub enum FromUpstream {
         channel: Channel,
         /// The message.
         message: Message,
+        /// Where that channel stands with it. `None`: nobody can have what follows brought again.
+        cursor: Option<UpstreamCursor>,
+    },
+    /// A channel stands elsewhere, without a message.
+    Cursor {
+        /// The channel.
+        channel: Channel,
+        /// As in `Message`.
+        cursor: Option<UpstreamCursor>,
     },
     /// The child or session is gone: what was sent and not answered is unknown.
     Closed,
     /// The server was started again after `Closed`, and initialized.
-    Reopened,
+    Reopened {
+        /// How its upstream goes on with it after a restart; `None`: it cannot.
+        continuation: Option<Continuation>,
+    },
 }

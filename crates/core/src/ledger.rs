@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, Digest32, Seq, StreamId};
 use crate::message::IdKey;
+use crate::session::UpstreamCursor;
 use crate::token::DedupKey;
 use crate::tool::Class;
 
@@ -95,6 +96,9 @@ pub struct Call {
     pub lost_ms: Option<u64>,
     /// Why nobody waits for its own stream any more, if nobody does.
     pub settled_by: Option<Settled>,
+    /// While it runs: where the server's own stream of it stands. `None`: it cannot be picked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_cursor: Option<UpstreamCursor>,
 }
 
 /// A tokenless call's row among all sessions of its principal (`repeat_scope = "principal"`).
@@ -222,6 +226,7 @@ impl Ledger {
         if phase.is_in_flight() {
             self.running.insert(id);
         } else {
+            call.upstream_cursor = None;
             self.running.remove(&id);
         }
         true

@@ -6,6 +6,7 @@
 mod check;
 mod claim;
 mod client;
+mod continuation;
 mod facts;
 mod get;
 mod journal;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use check::Footprint;
+pub use continuation::{Continuation, OpenRequest, UpstreamCursor};
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
 pub use row::{Reserved, SessionRow};
@@ -69,6 +71,8 @@ pub struct SessionStart {
     pub agreed: Revision,
     /// What its gateway needs to serve it again after a restart; opaque here.
     pub origin: Bytes,
+    /// How its upstream goes on with it after a restart; `None`: it cannot.
+    pub continuation: Option<Continuation>,
     /// What the operator chose.
     pub settings: Arc<Settings>,
 }
@@ -154,6 +158,8 @@ struct UpstreamState {
     initialized: Option<Bytes>,
     /// What it must be told again when it is started again.
     settings: KeptSettings,
+    /// How it goes on after a restart. `None`: it cannot, or it is gone.
+    continuation: Option<Continuation>,
 }
 
 impl Session {
@@ -162,6 +168,7 @@ impl Session {
         let standalone = Stream::new(StreamId::STANDALONE, StreamState::Live, now_ms);
         let call_base = start.call_base;
         let reserved = start.row().reserved;
+        let continuation = start.continuation.clone();
         let idle_at_ms = now_ms + start.settings.limits.session_idle_ms;
         Self {
             start,
@@ -178,7 +185,7 @@ impl Session {
             replays: BTreeMap::new(),
             server_requests: BTreeMap::new(),
             last_server_request: 0,
-            upstream: UpstreamState::default(),
+            upstream: UpstreamState { continuation, ..UpstreamState::default() },
             timers: BTreeSet::from([
                 (idle_at_ms, Timer::Idle),
                 (now_ms + timer::SWEEP_INTERVAL_MS, Timer::Sweep),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cursor::Cursors;
 use crate::id::{CallId, ConnectionId, Seq, StreamId};
+use crate::session::UpstreamCursor;
 
 /// State of a call stream: exactly one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,6 +133,9 @@ pub struct Stream {
     pub evicted: Seq,
     /// True if responses were dropped too.
     pub emptied: bool,
+    /// Of the standalone stream: where the server's own stands. `None`: it is read anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_cursor: Option<UpstreamCursor>,
 }
 
 /// A run of a stream's progress: all its events but responses, up to one.
@@ -178,6 +182,7 @@ impl Stream {
             deadline_ms: None,
             evicted: Seq::ORIGIN,
             emptied: false,
+            upstream_cursor: None,
         }
     }
 

@@ -16,7 +16,7 @@ use rejoin_core::input::{
 };
 use rejoin_core::message::Message;
 use rejoin_core::revision::Revision;
-use rejoin_core::session::{Session, SessionStart};
+use rejoin_core::session::{Continuation, Session, SessionStart};
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
 use support::rows::Rows;
@@ -36,13 +36,13 @@ enum Op {
     Wire { connection: u8, event: u8 },
     Deliver { connection: u8 },
     Answer { call: u8, error: bool },
-    Progress { call: u8 },
+    Progress { call: u8, stands: bool },
     Ask { call: u8 },
     Respond { number: u8 },
     Sent { call: u8 },
     NotSent { call: u8 },
     Closed,
-    Reopened,
+    Reopened { continues: bool },
     Cancel { id: u8 },
     Elsewhere { tool: u8, outcome: u8 },
     Room { bytes: u64 },
@@ -63,13 +63,13 @@ fn ops() -> impl Strategy<Value = Op> {
         3 => n.clone().prop_map(|connection| Op::Deliver { connection }),
         5 => (n.clone(), prop::bool::weighted(0.1))
             .prop_map(|(call, error)| Op::Answer { call, error }),
-        2 => n.clone().prop_map(|call| Op::Progress { call }),
+        2 => (n.clone(), any::<bool>()).prop_map(|(call, stands)| Op::Progress { call, stands }),
         1 => n.clone().prop_map(|call| Op::Ask { call }),
         1 => n.clone().prop_map(|number| Op::Respond { number }),
         2 => n.clone().prop_map(|call| Op::Sent { call }),
         1 => n.prop_map(|call| Op::NotSent { call }),
         1 => Just(Op::Closed),
-        1 => Just(Op::Reopened),
+        1 => any::<bool>().prop_map(|continues| Op::Reopened { continues }),
         2 => (1..4u8).prop_map(|id| Op::Cancel { id }),
         1 => (0..3u8, 0..6u8).prop_map(|(tool, outcome)| Op::Elsewhere { tool, outcome }),
         1 => prop::sample::select(vec![0, 300, u64::MAX]).prop_map(|bytes| Op::Room { bytes }),
@@ -132,6 +132,8 @@ struct World {
     jsons: BTreeSet<ConnectionId>,
     last: u64,
     ended: bool,
+    /// Calls that went on after the last restart.
+    picked_up: Vec<CallId>,
     rows: Rows,
     /// Params that another session ran.
     elsewhere: BTreeSet<[u8; 32]>,
@@ -147,6 +149,7 @@ impl World {
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
             origin: Bytes::new(),
+            continuation: Some(Continuation::new("go on")),
             settings: Arc::new(settings.clone()),
         };
         let rows = Rows::new(&start);
@@ -166,6 +169,7 @@ impl World {
             jsons: BTreeSet::new(),
             last: 0,
             ended: false,
+            picked_up: Vec::new(),
             rows,
             elsewhere: BTreeSet::new(),
         }
@@ -274,6 +278,9 @@ impl World {
                 let seen = ("", String::new());
                 let ran = Ran { params, token, repeatable, freed, over_ms, seen };
                 self.ran.insert(call, ran);
+            }
+            Effect::Upstream(ToUpstream::Continue { calls, .. }) => {
+                self.picked_up = calls.into_iter().map(|(call, _)| call).collect();
             }
             Effect::End => self.ended = true,
             _ => {}
@@ -471,7 +478,8 @@ impl World {
     }
 
     fn upstream(&mut self, text: &str) {
-        let event = FromUpstream::Message { channel: Channel::Unknown, message: parse(text) };
+        let event =
+            FromUpstream::Message { channel: Channel::Unknown, message: parse(text), cursor: None };
         self.feed(Input::Upstream(event));
     }
 
@@ -531,11 +539,14 @@ impl World {
             Op::Elsewhere { tool, outcome } => self.run_elsewhere(tool, outcome),
             Op::Room { bytes } => self.feed(Input::Room { bytes }),
             Op::Closed => self.feed(Input::Upstream(FromUpstream::Closed)),
-            Op::Reopened => self.feed(Input::Upstream(FromUpstream::Reopened)),
+            Op::Reopened { continues } => {
+                let continuation = continues.then(|| Continuation::new("go on"));
+                self.feed(Input::Upstream(FromUpstream::Reopened { continuation }));
+            }
             Op::Pass { ms } => self.pass(u64::from(ms)),
             Op::Restart => self.restart(),
             Op::Answer { call: n, .. }
-            | Op::Progress { call: n }
+            | Op::Progress { call: n, .. }
             | Op::Ask { call: n }
             | Op::Sent { call: n }
             | Op::NotSent { call: n } => {
@@ -556,16 +567,15 @@ impl World {
     fn serve(&mut self, op: Op, call: CallId) {
         let event = match op {
             Op::Answer { error, .. } => return self.answer(call, error),
-            Op::Progress { .. } => {
+            Op::Progress { stands, .. } => {
                 let params = format!(r#"{{"progressToken":{call},"progress":1}}"#);
-                FromUpstream::Message {
-                    channel: Channel::Unknown,
-                    message: notification("progress", &params),
-                }
+                let cursor = stands.then(|| self.now_ms.to_string().into());
+                let (channel, message) = (Channel::Call(call), notification("progress", &params));
+                FromUpstream::Message { channel, message, cursor }
             }
             Op::Ask { .. } => {
                 let message = parse(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
-                FromUpstream::Message { channel: Channel::Call(call), message }
+                FromUpstream::Message { channel: Channel::Call(call), message, cursor: None }
             }
             Op::NotSent { .. } => {
                 let view = self.session.view();
@@ -591,10 +601,12 @@ impl World {
         let start = self.session.start().clone();
         let (session, first) = Session::restart(start, self.rows.stored(), self.now_ms);
         self.session = session;
+        self.picked_up.clear();
         first.into_iter().for_each(|input| self.feed(input));
         let running = self.session.view().calls.into_iter();
-        let running: Vec<_> = running.filter(|c| matches!(c.phase, "claimed" | "sent")).collect();
-        assert!(running.is_empty(), "nobody hears of them: {running:?}");
+        let running = running.filter(|call| matches!(call.phase, "claimed" | "sent"));
+        let running: Vec<_> = running.map(|call| call.id).collect();
+        assert_eq!(running, self.picked_up, "nobody hears of the others");
     }
 
     /// Everything stops: connections go, calls are answered, time passes.

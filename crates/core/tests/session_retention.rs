@@ -315,6 +315,7 @@ fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
         asked: Revision::new("2025-11-25"),
         agreed: Revision::new("2025-11-25"),
         origin: bytes::Bytes::new(),
+        continuation: None,
         settings: std::sync::Arc::new(Settings::default()),
     };
     let mut session = Session::new(start, 1_000_000);
@@ -341,7 +342,8 @@ fn a_session_that_runs_a_hundred_thousand_calls_stays_small() {
         let post = Post { connection, observed: true, requests, batch, body };
         let call = feed(&mut session, Input::Post(post), now_ms).expect("it runs at once");
         let answer = parse(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{{}}}}"#));
-        let event = FromUpstream::Message { channel: Channel::Unknown, message: answer };
+        let event =
+            FromUpstream::Message { channel: Channel::Unknown, message: answer, cursor: None };
         feed(&mut session, Input::Upstream(event), now_ms);
         for event in [WireEvent::FinalHanded, WireEvent::FinalAcknowledged, WireEvent::NextRequest]
         {

@@ -170,7 +170,7 @@ fn the_standalone_stream_gives_way_and_never_goes_beyond_the_quotas() {
     assert_eq!(rig.log[&StreamId::STANDALONE].len(), 10, "older ones went");
     room(&mut rig, 0);
     rig.feed(Input::Upstream(FromUpstream::Closed));
-    rig.feed(Input::Upstream(FromUpstream::Reopened));
+    rig.feed(Input::Upstream(FromUpstream::Reopened { continuation: None }));
     assert!(rig.session.log_bytes() <= 200);
     rig.session.check().expect("consistent");
 }

@@ -275,7 +275,7 @@ fn a_refused_outcome_comes_again_whole() {
     rig.post_with(&[&body], Some(token(1)));
     let mut out = Output::default();
     let result = parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    let event = FromUpstream::Message { channel: Channel::Unknown, message: result };
+    let event = FromUpstream::Message { channel: Channel::Unknown, message: result, cursor: None };
     rig.session.handle(Input::Upstream(event), rig.now_ms, &mut out);
     let mut again = Output::default();
     let record = foreign(&body, Outcome::Running);

@@ -94,7 +94,7 @@ fn a_server_that_returns_is_told_what_it_must_know_under_ids_of_no_call() {
         assert_eq!(id.as_u64(), None, "its answer must reach no call");
         assert_eq!(message.progress_token_raw(), None);
     }
-    rig.feed(Input::Upstream(FromUpstream::Reopened));
+    rig.feed(Input::Upstream(FromUpstream::Reopened { continuation: None }));
     let changed = rig.events_after(StreamId::STANDALONE, Seq::ORIGIN);
     assert_eq!(changed.iter().filter(|(_, text)| text.contains("list_changed")).count(), 3);
 }
@@ -181,8 +181,11 @@ fn a_server_request_goes_to_the_only_running_call_else_to_the_standalone_stream(
     rig.upstream(ask);
     rig.post(&call("2", "b", "{}"));
     rig.upstream(ask);
-    let hint =
-        FromUpstream::Message { channel: Channel::Call(rig.executed()[0]), message: parse(ask) };
+    let hint = FromUpstream::Message {
+        channel: Channel::Call(rig.executed()[0]),
+        message: parse(ask),
+        cursor: None,
+    };
     rig.feed(Input::Upstream(hint));
     let ids = |stream| {
         let events = rig.events_after(stream, Seq::ORIGIN);
@@ -200,7 +203,7 @@ fn what_came_beside_the_calls_goes_to_the_standalone_stream_while_its_client_lis
     let ended = rig.executed()[0];
     let ask = |rig: &mut Rig, channel| {
         let message = parse(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
-        rig.feed(Input::Upstream(FromUpstream::Message { channel, message }));
+        rig.feed(Input::Upstream(FromUpstream::Message { channel, message, cursor: None }));
     };
     let count = |rig: &Rig, stream| rig.events_after(stream, Seq::ORIGIN).len();
     ask(&mut rig, Channel::Standalone);
@@ -214,7 +217,7 @@ fn what_came_beside_the_calls_goes_to_the_standalone_stream_while_its_client_lis
     let note = parse(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
     for channel in [Channel::Standalone, Channel::Call(ended)] {
         let message = note.clone();
-        rig.feed(Input::Upstream(FromUpstream::Message { channel, message }));
+        rig.feed(Input::Upstream(FromUpstream::Message { channel, message, cursor: None }));
     }
     assert_eq!((count(&rig, StreamId::STANDALONE), count(&rig, stream(&rig, first))), (2, 4));
     rig.answer(ended);
@@ -298,7 +301,11 @@ fn a_call_of_which_anything_is_heard_is_not_given_up() {
     let note = parse(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
     for _ in 0..4 {
         rig.pass(3_000_000);
-        let event = FromUpstream::Message { channel: Channel::Call(call), message: note.clone() };
+        let event = FromUpstream::Message {
+            channel: Channel::Call(call),
+            message: note.clone(),
+            cursor: None,
+        };
         rig.feed(Input::Upstream(event));
     }
     assert_eq!(rig.session.view().calls[0].phase, "claimed");

@@ -46,6 +46,8 @@ impl Gateway {
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
         let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
+        // Without room the server is asked to end it as its client was known before.
+        let _presented = entry.handle.present(self.forwarded(headers));
         let acknowledged = headers::acknowledgements(headers);
         let gateway = self.clone();
         // A task: the session ends even if this client does not wait for the answer.

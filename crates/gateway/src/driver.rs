@@ -129,7 +129,8 @@ pub(crate) fn spawn(
     let DriverParts { store, fence, upstream, opened, initialize, clock, .. } = parts;
     let limits = &session.start().settings.limits;
     let sending = parts.sending.share();
-    let link = Link::new(upstream, opened, initialize, tag.clone(), sending, limits);
+    let is_kept = store.epoch().is_some();
+    let link = Link::new(upstream, opened, initialize, tag.clone(), sending, is_kept, limits);
     let key = session.start().session;
     let life = Arc::new(life);
     let driver = Driver {
@@ -156,7 +157,7 @@ pub(crate) fn spawn(
         let driven = driven.await;
         let kept = match driven {
             Ok((link, kept)) => {
-                link.end().await;
+                link.end(kept).await;
                 kept
             }
             Err(error) => {

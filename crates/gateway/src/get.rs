@@ -55,6 +55,9 @@ impl Gateway {
         let presented = headers::session_id(headers)?.ok_or(HeaderError::NoSession)?;
         let entry = self.session(presented, &self.principal(headers)).await?;
         headers::check_revision(headers, &entry.agreed)?;
+        if !entry.handle.present(self.forwarded(headers)) && !entry.handle.is_over() {
+            return Err(GetError::Overloaded);
+        }
         let acknowledged = headers::acknowledgements(headers);
         if !acknowledged.is_empty() {
             match entry.handle.acknowledge(acknowledged).await {

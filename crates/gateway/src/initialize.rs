@@ -198,6 +198,9 @@ impl Gateway {
 
     async fn start_session(&self, opening: Opening) -> Result<SessionId, InitializeError> {
         let Opening { principal, place, opened, initialize, headers, asked, agreed } = opening;
+        // Of use only to another process.
+        let is_kept = self.store().epoch().is_some();
+        let continuation = opened.continuation.clone().filter(|_| is_kept);
         let id = mint_session_id()?;
         let key = digest(id.expose().as_bytes());
         let created = self.store().create(key, principal.key()).await?;
@@ -209,6 +212,7 @@ impl Gateway {
             asked,
             agreed: agreed.clone(),
             origin: self.origin(&initialize, &principal)?,
+            continuation,
             settings: self.settings().clone(),
         };
         let version = self.keep(&created, &start).await?;

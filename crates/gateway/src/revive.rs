@@ -226,6 +226,7 @@ pub(crate) fn parts_of(
         asked: row.asked.clone(),
         agreed: row.agreed.clone(),
         origin: row.origin.clone(),
+        continuation: row.continuation.clone(),
         settings,
     };
     Some((start, Stored { row, calls, streams, tails, last_seq }))

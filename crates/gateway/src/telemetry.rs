@@ -155,6 +155,7 @@ fn moved(what: &str) -> &'static str {
     match what {
         "closed" => "the session's server ended, or no longer knows it",
         "idle" => "the server of an idle session is ended",
+        "continuing" => "the session is continued at its server",
         "reopening" => "the session is opened at its server again",
         "reopened" => "the session is open at its server again; what was kept there is lost",
         _ => "the session's server moved",

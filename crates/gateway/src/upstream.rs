@@ -16,12 +16,15 @@
 //!   channel.
 //! - After the response to a call, its `NotSent` or its [`Event::Lost`] comes neither another of
 //!   these nor another response to it.
+//! - A cursor that comes with a message covers it and all before it on its channel. Who resumes with
+//!   the last one that it kept ([`Upstream::resume`]) gets what followed, once, and of a call that
+//!   is picked up no `Sent`.
 //! - Messages keep their bytes, one JSON-RPC message an event, and the order in which the upstream
 //!   wrote them to one channel: over stdio all of them, over HTTP those of one stream.
 //! - [`Event::Closed`] comes once, after everything that was received. Then the channel ends.
 //! - Commands are read while events wait to be received, up to a bounded number of outcomes; the
 //!   driver never has to receive an event in order to send the next command.
-//! - A session ends at [`Command::End`], when the driver drops the command sender, or when it drops
+//! - A session ends at [`Command::End`] or [`Command::Leave`], when the driver drops the command sender, or when it drops
 //!   the event receiver. Nothing of it remains after a `Closed` whose reason is
 //!   [`CloseReason::Ended`].
 //!
@@ -32,7 +35,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 pub use rejoin_core::id::CallId;
 pub use rejoin_core::input::Channel;
-pub use rejoin_core::session::BackPressure;
+pub use rejoin_core::session::{BackPressure, Continuation, UpstreamCursor};
 use tokio::sync::{mpsc, watch};
 
 pub use self::open_error::OpenError;
@@ -60,6 +63,14 @@ pub trait Upstream: Send + Sync + 'static {
     /// See [`OpenError`]. An answer that is a JSON-RPC error is not one of them: it is
     /// [`Opened::answer`], and the session behind it can only be ended.
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError>;
+
+    /// Goes on with a session that another process opened, or this one before: nothing is sent
+    /// again, and streams are asked for what followed. If the server turns out not to know it any
+    /// more, that is [`Event::Closed`]. `None`: it cannot be done, as for every upstream whose
+    /// server ends with the process. Must be called inside a tokio runtime.
+    fn resume(&self, _resumption: Resumption) -> Option<Resumed> {
+        None
+    }
 
     /// The upstream's name, in logs, in messages to people, and in the scope of dedup tokens. No
     /// secret: the base name of a command, origin and path of a URL.
@@ -94,11 +105,41 @@ impl From<Bytes> for Opening {
     }
 }
 
+/// What a session is resumed with.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    /// What [`Opened::continuation`] said.
+    pub continuation: Continuation,
+    /// The `initialize` request that opened it.
+    pub initialize: Bytes,
+    /// Headers of the client, as far as they are known yet.
+    pub headers: HeaderMap,
+    /// True if the client has sent `notifications/initialized`.
+    pub is_initialized: bool,
+    /// Calls that were sent and are to be picked up, each with its last cursor.
+    pub calls: Vec<(CallId, UpstreamCursor)>,
+    /// The last cursor of the standalone stream.
+    pub standalone: Option<UpstreamCursor>,
+}
+
+/// An upstream session that goes on; as in [`Opened`].
+#[derive(Debug)]
+pub struct Resumed {
+    /// What the driver wants done, in order.
+    pub commands: mpsc::Sender<Command>,
+    /// What happened, in order.
+    pub events: mpsc::Receiver<Event>,
+    /// As [`Opened::pressure`].
+    pub pressure: Option<watch::Sender<BackPressure>>,
+}
+
 /// An open upstream session.
 #[derive(Debug)]
 pub struct Opened {
     /// The whole JSON-RPC response to `initialize`, a result or an error.
     pub answer: Bytes,
+    /// What [`Upstream::resume`] needs. `None`: the session ends with this process.
+    pub continuation: Option<Continuation>,
     /// What the driver wants done, in order. Holds `upstream_queue_max` commands.
     pub commands: mpsc::Sender<Command>,
     /// What happened, in order. Holds `upstream.events_max` events.
@@ -137,6 +178,9 @@ pub enum Command {
     /// Ends the session gracefully, after what was commanded before. Dropping the sender is the
     /// same.
     End,
+    /// Ends what this process has of the session; what can be resumed is left to the server as it
+    /// is. The same as `End` where nothing can.
+    Leave,
 }
 
 /// What an adapter tells the session driver.
@@ -167,6 +211,15 @@ pub enum Event {
         channel: Channel,
         /// The whole message, byte for byte.
         message: Bytes,
+        /// Where that channel stands with it. `None`: what follows could not be asked for.
+        cursor: Option<UpstreamCursor>,
+    },
+    /// A channel stands elsewhere, without a message.
+    Cursor {
+        /// The channel.
+        channel: Channel,
+        /// As in `Message`.
+        cursor: Option<UpstreamCursor>,
     },
     /// The call was sent, and nothing will tell its outcome. The session goes on.
     Lost {
@@ -260,6 +313,9 @@ pub enum CloseReason {
     /// The driver ended it, and nothing of it remains.
     #[error("was ended")]
     Ended,
+    /// The driver left it, to be resumed.
+    #[error("was left to be resumed")]
+    Left,
     /// The child exited by itself.
     #[error("exited with status {code}")]
     Exited {

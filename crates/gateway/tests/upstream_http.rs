@@ -1,5 +1,7 @@
 //! Upstreams over HTTP, at a URL and in this process: the conformance suite, with and without event
 //! ids, and what each of them does beyond it.
+#[path = "upstream_http/continued.rs"]
+mod continued;
 #[path = "upstream_http/faults.rs"]
 mod faults;
 #[path = "upstream_http/gone.rs"]

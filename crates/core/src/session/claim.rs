@@ -157,6 +157,7 @@ impl Session {
             ended_ms: None,
             lost_ms: None,
             settled_by: None,
+            upstream_cursor: None,
         };
         let asks_progress = call.progress_token.is_some();
         let request_id = call.request_id.clone();

@@ -117,6 +117,7 @@ impl Session {
         request.answered = true;
         let (stream, seq) = (request.stream, request.seq);
         let bytes = message.edit().id(&request.upstream_id.clone()).finish();
+        self.server_requests_changed();
         out.effects.push(Effect::Upstream(ToUpstream::Send(bytes)));
         self.acknowledge(stream, seq, now_ms, out);
     }

@@ -167,6 +167,7 @@ impl Session {
     ) -> Rejection {
         if reason == Reason::StateLost {
             self.upstream.lost_untold = false;
+            self.row_changed = true;
         }
         if let Some(call) = original {
             out.effects.push(Effect::Note(Note::RepeatPrevented(call)));

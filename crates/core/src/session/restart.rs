@@ -58,6 +58,9 @@ impl Session {
         session.never_resumes = row.never_resumes;
         session.tools = row.tools;
         session.upstream.initialized = row.initialized;
+        session.upstream.continuation = row.continuation;
+        let is_stateless = session.start.settings.upstream_is_stateless;
+        session.upstream.lost_untold = row.lost_untold && !is_stateless;
         let json_depth_max = session.limits().json_depth_max;
         session.upstream.settings = KeptSettings::restored(row.restore, json_depth_max);
         session.ledger = Ledger::starting_after(row.reserved.call);
@@ -79,8 +82,11 @@ impl Session {
                 session.ledger.forget_params(params, id);
             }
         }
-        let lost = session.ledger.running().map(|call| FromUpstream::Lost(call.id));
-        let upstream: Vec<_> = lost.chain([FromUpstream::Closed]).map(Input::Upstream).collect();
+        session.restore_requests(row.open_requests, now_ms);
+        let lost = session.ledger.running().filter(|call| !session.goes_on(call));
+        let lost = lost.map(|call| FromUpstream::Lost(call.id));
+        let closed = session.upstream.continuation.is_none().then_some(FromUpstream::Closed);
+        let upstream: Vec<_> = lost.chain(closed).map(Input::Upstream).collect();
         (session, [Input::Restarted].into_iter().chain(upstream).collect())
     }
 
@@ -90,6 +96,7 @@ impl Session {
         for id in ids {
             self.lose_to_restart(id, now_ms, out);
         }
+        self.continue_upstream(now_ms, out);
     }
 
     fn lose_to_restart(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {

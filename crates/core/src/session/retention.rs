@@ -219,6 +219,7 @@ impl Session {
             upstream_ids.push(request.upstream_id.clone());
         }
         for upstream_id in upstream_ids {
+            self.server_requests_changed();
             self.refuse_server_request(&upstream_id, out);
         }
     }

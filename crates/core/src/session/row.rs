@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::continuation::{Continuation, OpenRequest};
 use super::{Session, SessionStart};
 use crate::effect::Output;
 use crate::id::{CallId, Digest32, Epoch, Seq, StreamId};
@@ -40,6 +41,15 @@ pub struct SessionRow {
     /// Params of calls that were forgotten although a repeat must not run, and until when
     /// (Unix ms).
     pub forgotten: Vec<(Digest32, u64)>,
+    /// How its upstream goes on with it. `None`: it cannot, or the server was gone.
+    #[serde(default)]
+    pub continuation: Option<Continuation>,
+    /// True if that server lost what it knew once, and no call was told yet (row 17).
+    #[serde(default)]
+    pub lost_untold: bool,
+    /// Requests of that server that wait for an answer.
+    #[serde(default)]
+    pub open_requests: Vec<OpenRequest>,
     /// True once it is over: whatever is still there of it is to be removed.
     #[serde(default)]
     pub ended: bool,
@@ -75,6 +85,9 @@ impl SessionStart {
             initialized: None,
             restore: Vec::new(),
             forgotten: Vec::new(),
+            continuation: self.continuation.clone(),
+            lost_untold: false,
+            open_requests: Vec::new(),
             ended: false,
         }
     }
@@ -107,6 +120,9 @@ impl Session {
             initialized: self.upstream.initialized.clone(),
             restore: self.upstream.settings.kept().cloned().collect(),
             forgotten: self.ledger.all_forgotten().collect(),
+            continuation: self.upstream.continuation.clone(),
+            lost_untold: self.upstream.lost_untold,
+            open_requests: self.open_requests(),
             ended: self.ended,
         }
     }

@@ -165,6 +165,7 @@ impl Session {
         }
         if let Some(request) = self.server_requests.get_mut(&number) {
             request.answered = true;
+            self.server_requests_changed();
         }
     }
 
@@ -196,6 +197,7 @@ impl Session {
         }
         if !self.upstream.down {
             self.upstream.down = true;
+            self.set_continuation(None);
             self.upstream.lost_untold = !self.start.settings.upstream_is_stateless;
             out.effects.push(Effect::Upstream(ToUpstream::Close));
             out.effects.push(Effect::Note(Note::UpstreamMoved("idle")));

@@ -29,13 +29,20 @@ impl Session {
             }
             FromUpstream::SessionGone(calls) => self.session_gone(&calls, now_ms, out),
             FromUpstream::Lost(call) => self.lose_running_call(call, now_ms, out),
-            FromUpstream::Message { channel, message } => match message.kind() {
-                Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
-                Kind::Request => self.server_request(channel, &message, now_ms, out),
-                Kind::Notification => self.notification(channel, &message, now_ms, out),
-            },
+            FromUpstream::Message { channel, message, cursor } => {
+                self.stand_at(channel, cursor);
+                match message.kind() {
+                    Kind::Response | Kind::ErrorResponse => self.response(&message, now_ms, out),
+                    Kind::Request => self.server_request(channel, &message, now_ms, out),
+                    Kind::Notification => self.notification(channel, &message, now_ms, out),
+                }
+            }
+            FromUpstream::Cursor { channel, cursor } => self.stand_at(channel, cursor),
             FromUpstream::Closed => self.upstream_closed(false, now_ms, out),
-            FromUpstream::Reopened => self.upstream_reopened(now_ms, out),
+            FromUpstream::Reopened { continuation } => {
+                self.set_continuation(continuation);
+                self.upstream_reopened(now_ms, out);
+            }
         }
     }
 
@@ -268,6 +275,7 @@ impl Session {
         };
         let request = ServerRequest { upstream_id, stream, seq, sent_ms: now_ms, answered: false };
         self.server_requests.insert(number, request);
+        self.server_requests_changed();
         self.bound_server_requests(out);
         let at_ms = now_ms + self.limits().server_request_max_ms;
         self.timers.insert((at_ms, Timer::ServerRequest(number)));
@@ -301,6 +309,7 @@ impl Session {
         if let Some(request) = self.server_requests.get_mut(&number) {
             request.answered = true;
         }
+        self.server_requests_changed();
         self.log(stream, EventKind::Notification, body, now_ms, out);
     }
 
@@ -332,6 +341,7 @@ impl Session {
     /// The server is gone: what was sent and not answered is unknown, and is never sent again.
     fn upstream_closed(&mut self, is_told: bool, now_ms: u64, out: &mut Output) {
         self.upstream.down = true;
+        self.set_continuation(None);
         self.upstream.lost_untold = !is_told && !self.start.settings.upstream_is_stateless;
         // What the gone server asked is answered by nobody, and is not asked again on a resume.
         for request in self.server_requests.values_mut() {

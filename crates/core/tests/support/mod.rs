@@ -16,7 +16,7 @@ use rejoin_core::input::{
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::rejection::Rejection;
 use rejoin_core::revision::Revision;
-use rejoin_core::session::{Session, SessionStart};
+use rejoin_core::session::{Continuation, Session, SessionStart};
 use rejoin_core::settings::{RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Token};
 use rows::Rows;
@@ -55,6 +55,18 @@ pub fn parse(text: &str) -> Message {
 pub fn call(id: &str, tool: &str, arguments: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"progressToken":{id}}}}}}}"#
+    )
+}
+
+/// The answer of upstream to a call.
+pub fn answer_to(call: CallId) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{{"content":[],"n":{call}}}}}"#)
+}
+
+/// Progress of a call, as upstream reports it.
+pub fn progress_of(call: CallId, progress: u64) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{call},"progress":{progress}}}}}"#
     )
 }
 
@@ -104,6 +116,7 @@ impl Rig {
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
             origin: Bytes::new(),
+            continuation: None,
             settings: Arc::new(settings),
         };
         let rows = Rows::new(&start);
@@ -122,6 +135,16 @@ impl Rig {
 
     pub fn plain() -> Self {
         Self::new(Settings::default())
+    }
+
+    /// A session whose upstream can go on with it after a restart.
+    pub fn continued(settings: Settings) -> Self {
+        let mut rig = Self::new(settings);
+        let continuation = Some(Continuation::new("server session 1"));
+        let start = SessionStart { continuation, ..rig.session.start().clone() };
+        rig.rows = Rows::new(&start);
+        rig.session = Session::new(start, rig.now_ms);
+        rig
     }
 
     /// Feeds one input, commits, answers loads, and runs reviews that are due at once.
@@ -233,22 +256,26 @@ impl Rig {
     }
 
     pub fn upstream(&mut self, text: &str) {
-        let event = FromUpstream::Message { channel: Channel::Unknown, message: parse(text) };
+        let event =
+            FromUpstream::Message { channel: Channel::Unknown, message: parse(text), cursor: None };
         self.feed(Input::Upstream(event));
+    }
+
+    /// Upstream says something on the channel of a call, which then stands there.
+    pub fn say(&mut self, call: CallId, text: &str, cursor: &str) {
+        let (channel, message) = (Channel::Call(call), parse(text));
+        let cursor = Some(cursor.into());
+        self.feed(Input::Upstream(FromUpstream::Message { channel, message, cursor }));
     }
 
     /// Upstream answers a call.
     pub fn answer(&mut self, call: CallId) {
-        self.upstream(&format!(
-            r#"{{"jsonrpc":"2.0","id":{call},"result":{{"content":[],"n":{call}}}}}"#
-        ));
+        self.upstream(&answer_to(call));
     }
 
     /// Upstream reports progress of a call.
     pub fn progress(&mut self, call: CallId, progress: u64) {
-        self.upstream(&format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{call},"progress":{progress}}}}}"#
-        ));
+        self.upstream(&progress_of(call, progress));
     }
 
     /// The body of a connection delivers everything, and the peer's kernel acknowledges it.

@@ -7,10 +7,12 @@ use rejoin_core::id::{CallId, Seq, StreamId};
 use rejoin_core::ledger::Call;
 use rejoin_core::session::{SessionRow, SessionStart, Stored, Tail};
 use rejoin_core::stream::Stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 #[derive(Clone, Debug)]
 pub struct Rows {
-    row: SessionRow,
+    pub row: SessionRow,
     pub calls: BTreeMap<CallId, Call>,
     pub streams: BTreeMap<StreamId, Stream>,
     events: BTreeMap<Seq, Kept>,
@@ -37,9 +39,9 @@ impl Rows {
 
     pub fn apply(&mut self, batch: &Batch) {
         if let Some(row) = &batch.session {
-            self.row = (**row).clone();
+            self.row = stored(&**row);
         }
-        self.calls.extend(batch.calls.iter().map(|call| (call.id, call.clone())));
+        self.calls.extend(batch.calls.iter().map(|call| (call.id, stored(call))));
         self.streams.extend(batch.streams.iter().map(|stream| (stream.id, stored(stream))));
         for event in &batch.events {
             let bytes = event.payload.len() as u64;
@@ -84,7 +86,7 @@ impl Rows {
 }
 
 /// As a store gives it back.
-fn stored(stream: &Stream) -> Stream {
-    let json = serde_json::to_vec(stream).expect("a row can be written");
+fn stored<T: Serialize + DeserializeOwned>(row: &T) -> T {
+    let json = serde_json::to_vec(row).expect("a row can be written");
     serde_json::from_slice(&json).expect("a row can be read")
 }

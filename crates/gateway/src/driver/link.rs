@@ -1,6 +1,7 @@
 //! The driver's end of an upstream session: commands in order, never blocking, and the server
 //! started again when the state machine asks for it.
 
+mod life;
 mod read;
 mod refusal;
 
@@ -13,28 +14,23 @@ use http::HeaderMap;
 use rejoin_core::effect::ToUpstream;
 use rejoin_core::input::{Channel, FromUpstream};
 use rejoin_core::limits::Limits;
-use rejoin_core::message::{self, Incoming, Kind};
 use rejoin_core::session::BackPressure;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use super::heads::Heads;
 use crate::handle::SessionTag;
 use crate::room::Share;
 use crate::upstream::{
-    CallId, Command, Event, NotSentReason, OpenError, Opened, Opening, Upstream,
+    CallId, Command, Event, NotSentReason, OpenError, Opened, Resumed, Resumption, Upstream,
 };
 
 /// Time the adapter gets beyond the graces of its child to say that a session has ended.
 const END_MARGIN: Duration = Duration::from_secs(2);
 /// A server that ends by itself sooner than this after its start cannot be used.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
-/// Pause before a server that had two short lives in a row is started again; doubled with each.
-const RESTART_PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest such pause.
-const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// See the module's documentation.
 pub(super) struct Link {
@@ -62,6 +58,8 @@ pub(super) struct Link {
     short_lives: u32,
     /// A server that is asked by HTTP may answer a call with a challenge to its client.
     can_challenge: bool,
+    /// The log outlives the process: it is worth knowing how to go on with the server.
+    is_kept: bool,
     pub(super) heads: Heads,
 }
 
@@ -83,6 +81,13 @@ impl From<Opened> for State {
     }
 }
 
+impl From<Resumed> for State {
+    fn from(resumed: Resumed) -> Self {
+        let Resumed { commands, events, pressure } = resumed;
+        Self::Open { commands, events, pressure }
+    }
+}
+
 impl Link {
     pub(super) fn new(
         upstream: Arc<dyn Upstream>,
@@ -90,6 +95,7 @@ impl Link {
         initialize: Bytes,
         tag: SessionTag,
         sending: Share,
+        is_kept: bool,
         limits: &Limits,
     ) -> Self {
         let graces_ms = limits.child_eof_grace_ms.saturating_add(limits.child_term_grace_ms);
@@ -112,6 +118,7 @@ impl Link {
             opened_at: Instant::now(),
             short_lives: 0,
             can_challenge,
+            is_kept,
             heads: Heads::default(),
         }
     }
@@ -128,6 +135,16 @@ impl Link {
             ToUpstream::Cancel { call, message } => Command::Cancel { call, message },
             ToUpstream::Send(message) => Command::Send { message },
             ToUpstream::Reopen { restore } => return self.reopen(restore),
+            ToUpstream::Continue { continuation, is_initialized, calls, standalone } => {
+                return self.resume(Resumption {
+                    continuation,
+                    initialize: self.initialize.clone(),
+                    headers: self.headers.clone(),
+                    is_initialized,
+                    calls,
+                    standalone,
+                });
+            }
             ToUpstream::Close => {
                 self.hang_up();
                 return;
@@ -221,75 +238,6 @@ impl Link {
         self.ready.pop_front()
     }
 
-    /// Ends the upstream session gracefully and waits until nothing of it remains, as long as the
-    /// adapter may take for that.
-    pub(super) async fn end(mut self) {
-        let Some(mut events) = self.hang_up() else { return };
-        // The adapter may wait for room for its events, so they are taken until it is done.
-        let ended = timeout(self.end_max, async { while events.recv().await.is_some() {} });
-        if ended.await.is_err() {
-            tracing::info!(session = %self.tag, "the server did not end in time");
-        }
-    }
-
-    /// Ends the session; its last events can still be taken from the receiver.
-    fn hang_up(&mut self) -> Option<mpsc::Receiver<Event>> {
-        self.backlog.clear();
-        self.backlog_bytes = 0;
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open { commands, events, .. } => {
-                // No room: dropping the sender says the same.
-                let _said = commands.try_send(Command::End).is_ok();
-                Some(events)
-            }
-            State::Opening(_) | State::Closed => None,
-        }
-    }
-
-    fn reopen(&mut self, restore: Vec<Bytes>) {
-        self.hang_up();
-        self.backlog.extend(restore.into_iter().map(|message| Command::Send { message }));
-        let upstream = Arc::clone(&self.upstream);
-        let opening_with =
-            Opening { initialize: self.initialize.clone(), headers: self.headers.clone() };
-        let mut opening = JoinSet::new();
-        let pause = self.restart_pause();
-        opening.spawn(async move {
-            sleep(pause).await;
-            upstream.open(opening_with).await
-        });
-        self.state = State::Opening(opening);
-    }
-
-    /// One death is an accident: only from the second in a row on is it waited for.
-    fn restart_pause(&self) -> Duration {
-        match self.short_lives.checked_sub(2) {
-            Some(doublings) => {
-                let factor = 2_u32.saturating_pow(doublings);
-                RESTART_PAUSE_FIRST.saturating_mul(factor).min(RESTART_PAUSE_MAX)
-            }
-            None => Duration::ZERO,
-        }
-    }
-
-    fn opened(&mut self, opened: Opened) {
-        let answer = message::parse(opened.answer.clone(), self.json_depth_max);
-        if !matches!(answer, Ok(Incoming::One(answer)) if answer.kind() == Kind::Response) {
-            return self.not_opened("it refused initialize");
-        }
-        tracing::info!(session = %self.tag, "the server was started again");
-        self.opened_at = Instant::now();
-        self.state = opened.into();
-        self.ready.push_back(FromUpstream::Reopened);
-        self.flush();
-    }
-
-    fn not_opened(&mut self, why: &str) {
-        let upstream = self.upstream.name();
-        tracing::warn!(session = %self.tag, upstream, why, "the server could not be started again");
-        self.closed();
-    }
-
     fn flush(&mut self) {
         let State::Open { commands, .. } = &self.state else { return };
         while !self.backlog.is_empty() {
@@ -314,7 +262,7 @@ impl Link {
                 if let Some(challenge) = challenge {
                     self.heads.challenge(call, challenge);
                 }
-                self.read(Channel::Call(call), refusal::as_not_run(&answer));
+                self.read(Channel::Call(call), refusal::as_not_run(&answer), None);
             }
             Some(Event::Lost { call, reason }) => {
                 tracing::warn!(session = %self.tag, %call, %reason, "a call was lost");
@@ -330,7 +278,13 @@ impl Link {
                 self.heads.let_go(call);
                 self.ready.push_back(FromUpstream::NotSent(call));
             }
-            Some(Event::Message { channel, message }) => self.read(channel, message),
+            Some(Event::Message { channel, message, cursor }) => {
+                self.read(channel, message, cursor.filter(|_| self.is_kept));
+            }
+            Some(Event::Cursor { channel, cursor }) => {
+                let cursor = cursor.filter(|_| self.is_kept);
+                self.ready.push_back(FromUpstream::Cursor { channel, cursor });
+            }
             Some(Event::Closed { reason }) => {
                 let upstream = self.upstream.name();
                 tracing::info!(session = %self.tag, upstream, %reason, "the server is gone");
@@ -376,7 +330,7 @@ fn message_of(command: &mut Command) -> Option<&mut Bytes> {
         Command::Call { message, .. }
         | Command::Cancel { message, .. }
         | Command::Send { message } => Some(message),
-        Command::Headers(_) | Command::End => None,
+        Command::Headers(_) | Command::End | Command::Leave => None,
     }
 }
 

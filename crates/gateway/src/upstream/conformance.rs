@@ -20,17 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use rejoin_core::id::CallId;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{BackPressure, Channel, Command, Event, NotSentReason, Opened, Upstream};
+use super::{
+    BackPressure, Channel, CloseReason, Command, Continuation, Event, NotSentReason, Opened,
+    Resumed, Resumption, Upstream, UpstreamCursor,
+};
 
 mod calls;
+mod continued;
 mod flow;
 
 pub use calls::*;
+pub use continued::*;
 pub use flow::*;
 
 /// Longest wait for one thing that must happen.
@@ -60,6 +66,8 @@ macro_rules! upstream_conformance {
             large_messages_pass_both_ways
             an_end_closes_the_session
             a_dropped_command_sender_ends_the_session
+            a_session_that_is_left_goes_on_where_it_was_or_ends
+            a_left_session_runs_no_call_that_was_not_sent
             unread_events_do_not_block_commands
             ten_thousand_progress_events_arrive_complete_and_in_order
         );
@@ -89,6 +97,21 @@ pub struct Session {
     /// The calls that were sent and then refused or lost.
     settled: HashSet<CallId>,
     closed: bool,
+    continuation: Option<Continuation>,
+    /// Where the channels stand.
+    cursors: HashMap<CallId, UpstreamCursor>,
+    standalone: Option<UpstreamCursor>,
+}
+
+/// A session that its driver left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// How it goes on.
+    pub continuation: Continuation,
+    /// Where the channels of calls stand.
+    pub cursors: HashMap<CallId, UpstreamCursor>,
+    /// Where the standalone stream stands.
+    pub standalone: Option<UpstreamCursor>,
 }
 
 impl Session {
@@ -96,17 +119,65 @@ impl Session {
     pub async fn open(upstream: &Arc<dyn Upstream>) -> Self {
         let opened = upstream.open(Bytes::from_static(INITIALIZE.as_bytes()).into());
         let opened = timeout(WAIT, opened).await.expect("open ends");
-        let Opened { answer, commands, events, pressure, .. } = opened.expect("the session opens");
+        let Opened { answer, continuation, commands, events, pressure } =
+            opened.expect("the session opens");
         let answer = serde_json::from_slice(&answer).expect("the answer is JSON");
-        let (outcomes, settled) = (HashMap::new(), HashSet::new());
+        let resumed = Resumed { commands, events, pressure };
+        Self { answer, continuation, ..Self::of(resumed) }
+    }
+
+    fn of(resumed: Resumed) -> Self {
+        let Resumed { commands, events, pressure } = resumed;
         Self {
-            answer,
+            answer: Value::Null,
             commands: Some(commands),
             pressure,
             events,
-            outcomes,
-            settled,
+            outcomes: HashMap::new(),
+            settled: HashSet::new(),
             closed: false,
+            continuation: None,
+            cursors: HashMap::new(),
+            standalone: None,
+        }
+    }
+
+    /// Leaves the session. `None`: it has ended, as nothing of this upstream can go on.
+    pub async fn leave(mut self) -> Option<Left> {
+        self.command(Command::Leave).await;
+        let closed = self.rest().await.pop();
+        let reason =
+            if self.continuation.is_some() { CloseReason::Left } else { CloseReason::Ended };
+        assert_eq!(closed, Some(Event::Closed { reason }));
+        let (cursors, standalone) = (self.cursors, self.standalone);
+        self.continuation.map(|continuation| Left { continuation, cursors, standalone })
+    }
+
+    /// Goes on with a session that was left, and picks up the calls that have a cursor.
+    pub fn resume(upstream: &Arc<dyn Upstream>, left: &Left) -> Self {
+        let Left { continuation, cursors, standalone } = left.clone();
+        let picked_up: Vec<_> = cursors.keys().map(|&call| (call, true)).collect();
+        let resumption = Resumption {
+            continuation,
+            initialize: Bytes::from_static(INITIALIZE.as_bytes()),
+            headers: HeaderMap::new(),
+            is_initialized: true,
+            calls: cursors.into_iter().collect(),
+            standalone,
+        };
+        let resumed = upstream.resume(resumption).expect("it goes on");
+        let continuation = Some(left.continuation.clone());
+        let outcomes = picked_up.into_iter().collect();
+        Self { continuation, outcomes, ..Self::of(resumed) }
+    }
+
+    /// Notes where a channel stands.
+    fn stand_at(&mut self, channel: Channel, cursor: Option<UpstreamCursor>) {
+        match (channel, cursor) {
+            (Channel::Call(call), Some(cursor)) => drop(self.cursors.insert(call, cursor)),
+            (Channel::Call(call), None) => drop(self.cursors.remove(&call)),
+            (Channel::Standalone, cursor) => self.standalone = cursor,
+            (Channel::Unknown, cursor) => assert_eq!(cursor, None, "nobody can resume that"),
         }
     }
 
@@ -156,9 +227,14 @@ impl Session {
             Some(Event::Message { channel: Channel::Call(call), .. }) => {
                 assert_eq!(self.outcomes.get(call), Some(&true), "an answer before Sent: {call}");
             }
-            Some(Event::Message { .. } | Event::Begun { .. }) => {}
+            Some(Event::Message { .. } | Event::Cursor { .. } | Event::Begun { .. }) => {}
             Some(Event::Closed { .. }) => self.closed = true,
             None => assert!(self.closed, "the channel ended without Closed"),
+        }
+        if let Some(Event::Message { channel, cursor, .. } | Event::Cursor { channel, cursor }) =
+            &event
+        {
+            self.stand_at(*channel, cursor.clone());
         }
         event
     }
@@ -179,7 +255,7 @@ impl Session {
                 Some(Event::Message { message, .. }) => {
                     return String::from_utf8(message.into()).expect("messages are UTF-8");
                 }
-                Some(Event::Sent { .. } | Event::NotSent { .. }) => {}
+                Some(Event::Sent { .. } | Event::NotSent { .. } | Event::Cursor { .. }) => {}
                 other => panic!("expected a message, got {other:?}"),
             }
         }

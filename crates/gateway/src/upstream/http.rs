@@ -21,7 +21,7 @@ pub(super) use self::departure::Departure;
 pub use self::wire::WireError;
 pub(super) use self::wire::{Fault, Transport};
 use self::wire::{HttpClient, Wire};
-use super::{OpenError, Opened, Opening, Upstream};
+use super::{OpenError, Opened, Opening, Resumed, Resumption, Upstream};
 use crate::headers::is_reserved;
 use crate::passthrough::Passthrough;
 use crate::throttle::SharedThrottle;
@@ -31,7 +31,9 @@ mod backoff;
 mod call;
 mod calls;
 mod check;
+mod continued;
 mod credential;
+mod cursor;
 mod departure;
 mod intake;
 mod notes;
@@ -122,6 +124,8 @@ pub(super) struct Place {
     pub(super) forwarded: Vec<HeaderName>,
     /// The operator's own.
     pub(super) headers: HeaderMap,
+    /// True if its sessions can outlive this process.
+    pub(super) outlives: bool,
 }
 
 /// What all sessions of one upstream share.
@@ -132,6 +136,7 @@ struct Origin {
     wire: Wire,
     credential: Credential,
     forwarded: Vec<HeaderName>,
+    outlives: bool,
     limits: Arc<Limits>,
     /// Of lost messages, of which clients and servers can send any number.
     losses: SharedThrottle,
@@ -163,15 +168,16 @@ impl HttpUpstream {
         auth.check()?;
         let secure = uri.scheme_str() == Some("https");
         let client = HttpClient::new(secure, ca_file.as_deref(), &limits)?;
-        Ok(Self::over(client, Place { name, uri, auth, forwarded, headers }, limits))
+        let place = Place { name, uri, auth, forwarded, headers, outlives: true };
+        Ok(Self::over(client, place, limits))
     }
 
     /// An upstream that is reached over `transport`.
     pub(super) fn over(transport: impl Transport, place: Place, limits: Arc<Limits>) -> Self {
-        let Place { name, uri, auth, forwarded, headers } = place;
+        let Place { name, uri, auth, forwarded, headers, outlives } = place;
         let (wire, credential) = (Wire::new(transport, headers), Credential::new(auth));
         let losses = SharedThrottle::default();
-        let origin = Origin { name, uri, wire, credential, forwarded, limits, losses };
+        let origin = Origin { name, uri, wire, credential, forwarded, outlives, limits, losses };
         Self { origin: Arc::new(origin) }
     }
 }
@@ -187,6 +193,10 @@ impl Upstream for HttpUpstream {
             let upstream = self.origin.name.clone();
             Err(OpenError::BadAnswer { upstream, what: "was not opened: its task failed" })
         })
+    }
+
+    fn resume(&self, resumption: Resumption) -> Option<Resumed> {
+        continued::resume(&self.origin, resumption)
     }
 
     fn name(&self) -> &str {

@@ -68,8 +68,10 @@ mod tests {
     async fn unread_messages_are_bounded_in_bytes() {
         let (sender, mut events) = mpsc::channel(100);
         let mut outlet = Outlet::new(sender, 1_000);
-        let message =
-            |size| Event::Message { channel: Channel::Unknown, message: vec![b'x'; size].into() };
+        let message = |size| {
+            let (channel, message) = (Channel::Unknown, vec![b'x'; size].into());
+            Event::Message { channel, message, cursor: None }
+        };
         let task = tokio::spawn(async move {
             for size in [5_000, 400, 400, 400, 200] {
                 let _ = outlet.send(message(size)).await;

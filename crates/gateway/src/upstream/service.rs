@@ -145,7 +145,8 @@ impl ServiceUpstream {
         B::Error: Into<BoxError>,
     {
         let Endpoint { uri, forwarded } = endpoint;
-        let place = Place { name, uri, auth: AUTH, forwarded, headers: ::http::HeaderMap::new() };
+        let headers = ::http::HeaderMap::new();
+        let place = Place { name, uri, auth: AUTH, forwarded, headers, outlives: false };
         Self { http: HttpUpstream::over(Calling(service), place, limits) }
     }
 }

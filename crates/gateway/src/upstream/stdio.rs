@@ -293,7 +293,7 @@ impl Upstream for StdioUpstream {
         };
         tokio::spawn(intake.run());
         tokio::spawn(delivery.run());
-        Ok(Opened { answer, commands, events: received, pressure: None })
+        Ok(Opened { answer, continuation: None, commands, events: received, pressure: None })
     }
 
     fn name(&self) -> &str {

@@ -43,7 +43,13 @@ impl Upstream for Tools {
         let (commands, commanded) = mpsc::channel(QUEUE);
         let (happened, events) = mpsc::channel(QUEUE);
         tokio::spawn(converse(commanded, happened, Arc::clone(&self.executions)));
-        Ok(Opened { answer: answer.to_string().into(), commands, events, pressure: None })
+        Ok(Opened {
+            answer: answer.to_string().into(),
+            commands,
+            events,
+            pressure: None,
+            continuation: None,
+        })
     }
 
     fn name(&self) -> &str {
@@ -63,7 +69,7 @@ async fn converse(
                 let message = serde_json::from_slice(&message).unwrap();
                 tokio::spawn(run(call, message, events.clone()));
             }
-            Command::End => break,
+            Command::End | Command::Leave => break,
             Command::Cancel { .. } | Command::Send { .. } | Command::Headers(_) => {}
         }
     }
@@ -80,11 +86,11 @@ async fn run(call: CallId, message: Value, events: mpsc::Sender<Event>) {
         let message = json!({"jsonrpc": "2.0", "method": "notifications/progress",
             "params": {"progressToken": token, "progress": progress, "message": text}});
         let (channel, message) = (Channel::Call(call), message.to_string().into());
-        let _gone = events.send(Event::Message { channel, message }).await;
+        let _gone = events.send(Event::Message { channel, message, cursor: None }).await;
     }
     sleep(STEP).await;
     let result = json!({"content": [{"type": "text", "text": text}]});
     let message = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
     let (channel, message) = (Channel::Call(call), message.to_string().into());
-    let _gone = events.send(Event::Message { channel, message }).await;
+    let _gone = events.send(Event::Message { channel, message, cursor: None }).await;
 }

@@ -73,7 +73,7 @@ impl Server {
     }
 
     pub(crate) async fn say(&self, channel: Channel, text: String) {
-        self.send(Event::Message { channel, message: text.into() }).await;
+        self.send(Event::Message { channel, message: text.into(), cursor: None }).await;
     }
 
     pub(crate) async fn progress(&self, call: CallId, text: &str) {
@@ -109,7 +109,7 @@ impl Upstream for FakeUpstream {
         self.servers.send(server).await.unwrap();
         let answer = self.answers.lock().unwrap().pop_front();
         let answer = answer.unwrap_or(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#);
-        Ok(Opened { answer: answer.into(), commands, events, pressure: None })
+        Ok(Opened { answer: answer.into(), commands, events, continuation: None, pressure: None })
     }
 
     fn name(&self) -> &str {
@@ -324,6 +324,7 @@ impl World {
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
             origin: Bytes::new(),
+            continuation: None,
             settings: Arc::new(self.settings.clone()),
         };
         let parts = DriverParts {

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rejoin_core::settings::Settings;
@@ -139,5 +140,40 @@ async fn a_session_that_goes_on_has_the_place_that_it_had_whoever_asks_for_it() 
         tokio::try_join!(first, second)
     };
     assert_eq!(both().await?, (202, 202));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_runs_while_the_log_fails_goes_on_once_it_can_be_written() -> TestResult {
+    let directory = TempDir::new()?;
+    let settings = Settings::default();
+    let options = SqliteOptions::new(Durability::Calls, &settings.limits);
+    let log = Arc::new(FaultStore::new(Arc::new(SqliteStore::open(directory.path(), options)?)));
+    let bench = Bench::start_from(log.clone(), Greeting::Continues, settings).await?;
+    let session = bench.session().await?;
+    let call = Call::new(1, "hang", json!({})).with_progress_token("p");
+    let mut stream = session.call(&call).await?;
+    let cursor = stream.messages(1).await?;
+
+    log.inject(Operation::Commit, 1.., Fault::Fail(ErrorKind::StorageFull));
+    let other = Call::new(2, "two", json!({}));
+    let refused = bench.ask(&session.post_request(&other.message())).await?;
+    assert_eq!(refused.status(), 503, "{refused:?}");
+    until("the server to be left", WAIT, async || {
+        Ok::<_, Failure>((bench.server.left.load(Ordering::SeqCst) == 1).then_some(()))
+    })
+    .await?;
+
+    log.clear();
+    let mut again = until("the session", WAIT, async || {
+        let mut again = session.get(Some(&cursor)).await?;
+        Ok::<_, Failure>((again.head().await?.status == 200).then_some(again))
+    })
+    .await?;
+    assert_eq!(again.response().await?["result"]["picked"], "up");
+    assert_eq!(*bench.server.picked_up.lock().unwrap(), ["at 1".into()]);
+    assert_eq!(bench.server.runs("hang"), 1, "nothing was sent again");
+    let next = session.answer(&other.again(3)).await?;
+    assert!(next.get("result").is_some(), "its server has lost nothing: {next}");
     Ok(())
 }

@@ -68,7 +68,10 @@ impl Living {
         let message = json!({"jsonrpc": "2.0", "method": "notifications/resources/updated",
             "params": {"uri": uri}});
         if subscribed {
-            events.send(Event::Message { channel, message: bytes(&message) }).await.unwrap();
+            events
+                .send(Event::Message { channel, message: bytes(&message), cursor: None })
+                .await
+                .unwrap();
         }
         subscribed
     }
@@ -86,7 +89,7 @@ impl Living {
                 Command::Call { call, message } => (Some(call), message),
                 Command::Cancel { message, .. } | Command::Send { message } => (None, message),
                 Command::Headers(_) => continue,
-                Command::End => break,
+                Command::End | Command::Leave => break,
             };
             let message: Value = serde_json::from_slice(&message).unwrap();
             let events = {
@@ -131,7 +134,8 @@ impl Living {
         };
         let channel = call.map_or(Channel::Unknown, Channel::Call);
         let answer = bytes(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
-        let _session_over = events.send(Event::Message { channel, message: answer }).await;
+        let _session_over =
+            events.send(Event::Message { channel, message: answer, cursor: None }).await;
     }
 }
 
@@ -160,7 +164,7 @@ impl Upstream for Face {
             processes.len() - 1
         };
         tokio::spawn(Arc::clone(&self.0).converse(commanded, place));
-        Ok(Opened { answer: bytes(&answer), commands, events, pressure: None })
+        Ok(Opened { answer: bytes(&answer), commands, events, continuation: None, pressure: None })
     }
 
     fn name(&self) -> &str {

@@ -12,7 +12,8 @@ use rejoin_core::settings::Settings;
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::listen::{self, ListenConfig};
 use rejoin_gateway::upstream::{
-    Channel, CloseReason, Command, Event, OpenError, Opened, Opening, Upstream,
+    Channel, CloseReason, Command, Continuation, Event, OpenError, Opened, Opening, Resumed,
+    Resumption, Upstream, UpstreamCursor,
 };
 use rejoin_store::{MemoryLimits, MemoryStore, Store};
 use rejoin_testkit::failure::Failure;
@@ -51,6 +52,8 @@ pub(crate) enum Greeting {
     Challenges(u16),
     /// Is behind a URL where nobody listens.
     IsAway,
+    /// Agrees, and its sessions can be resumed: every call that is picked up is answered then.
+    Continues,
 }
 
 /// A server in this process: it notes what it is sent, and answers every call but `hang`.
@@ -62,6 +65,10 @@ pub(crate) struct FakeServer {
     pub(crate) abandoned: Arc<AtomicUsize>,
     /// How many sessions have ended.
     pub(crate) ended: Arc<AtomicUsize>,
+    /// How many sessions were left to be resumed.
+    pub(crate) left: Arc<AtomicUsize>,
+    /// Calls that were picked up, by their cursors.
+    pub(crate) picked_up: Mutex<Vec<UpstreamCursor>>,
     seen: Arc<Mutex<Vec<Value>>>,
     /// The headers that each opening, and each change in a session, came with.
     headers: Arc<Mutex<Vec<HeaderMap>>>,
@@ -83,6 +90,8 @@ impl FakeServer {
             opened: AtomicUsize::new(0),
             abandoned: Arc::default(),
             ended: Arc::default(),
+            left: Arc::default(),
+            picked_up: Mutex::default(),
             seen: Arc::default(),
             headers: Arc::default(),
         }
@@ -105,6 +114,30 @@ impl FakeServer {
     }
 }
 
+impl FakeServer {
+    /// Starts a session, which says these things first.
+    fn converse(&self, first: Vec<Event>) -> Resumed {
+        let (commands, commanded) = mpsc::channel(QUEUE);
+        let (happened, events) = mpsc::channel(QUEUE);
+        let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
+        let (headers, left) = (Arc::clone(&self.headers), Arc::clone(&self.left));
+        let greeting = self.greeting;
+        tokio::spawn(async move {
+            let mut reason = CloseReason::Ended;
+            for event in first {
+                let _driver_left = happened.send(event).await.is_err();
+            }
+            if greeting != Greeting::Dies {
+                reason = converse(commanded, &happened, &seen, &headers, greeting).await;
+            }
+            left.fetch_add((reason == CloseReason::Left).into(), Ordering::SeqCst);
+            let _driver_left = happened.send(Event::Closed { reason }).await.is_err();
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+        Resumed { commands, events, pressure: None }
+    }
+}
+
 #[async_trait]
 impl Upstream for FakeServer {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
@@ -114,7 +147,7 @@ impl Upstream for FakeServer {
         let message: Value = serde_json::from_slice(&initialize).unwrap();
         self.seen.lock().unwrap().push(message.clone());
         let answer = match self.greeting {
-            Greeting::Agrees | Greeting::Dies => {
+            Greeting::Agrees | Greeting::Dies | Greeting::Continues => {
                 json!({"jsonrpc": "2.0", "id": message["id"], "result": {
                     "protocolVersion": message["params"]["protocolVersion"],
                     "capabilities": {"tools": {}},
@@ -139,20 +172,22 @@ impl Upstream for FakeServer {
                 std::future::pending().await
             }
         };
-        let (commands, commanded) = mpsc::channel(QUEUE);
-        let (happened, events) = mpsc::channel(QUEUE);
-        let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
-        let headers = Arc::clone(&self.headers);
-        let dies = self.greeting == Greeting::Dies;
-        tokio::spawn(async move {
-            if !dies {
-                converse(commanded, &happened, &seen, &headers).await;
-            }
-            let closed = Event::Closed { reason: CloseReason::Ended };
-            let _driver_left = happened.send(closed).await.is_err();
-            ended.fetch_add(1, Ordering::SeqCst);
-        });
-        Ok(Opened { answer: answer.to_string().into(), commands, events, pressure: None })
+        let Resumed { commands, events, pressure } = self.converse(Vec::new());
+        let continues = self.greeting == Greeting::Continues;
+        let continuation = continues.then(|| Continuation::new("fake"));
+        Ok(Opened { answer: answer.to_string().into(), continuation, commands, events, pressure })
+    }
+
+    fn resume(&self, resumption: Resumption) -> Option<Resumed> {
+        assert_eq!(resumption.continuation.expose(), "fake");
+        let answer = |call| {
+            let answer = json!({"jsonrpc": "2.0", "id": call, "result": {"picked": "up"}});
+            let (channel, message) = (Channel::Call(call), answer.to_string().into());
+            Event::Message { channel, message, cursor: None }
+        };
+        let (calls, cursors): (Vec<_>, Vec<_>) = resumption.calls.into_iter().unzip();
+        self.picked_up.lock().unwrap().extend(cursors);
+        Some(self.converse(calls.into_iter().map(answer).collect()))
     }
 
     fn name(&self) -> &str {
@@ -184,7 +219,9 @@ async fn converse(
     happened: &mpsc::Sender<Event>,
     seen: &Mutex<Vec<Value>>,
     headers: &Mutex<Vec<HeaderMap>>,
-) {
+    greeting: Greeting,
+) -> CloseReason {
+    let continues = greeting == Greeting::Continues;
     while let Some(command) = commanded.recv().await {
         let (call, message) = match command {
             Command::Call { call, message } => (Some(call), message),
@@ -193,7 +230,8 @@ async fn converse(
                 headers.lock().unwrap().push(newer);
                 continue;
             }
-            Command::End => return,
+            Command::Leave if continues => return CloseReason::Left,
+            Command::End | Command::Leave => break,
         };
         let message: Value = serde_json::from_slice(&message).unwrap();
         seen.lock().unwrap().push(message.clone());
@@ -203,8 +241,9 @@ async fn converse(
             let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
                 "params": {"progressToken": token, "progress": 1}});
             events.push(Event::Message {
-                channel: Channel::Unknown,
+                channel: if continues { Channel::Call(call) } else { Channel::Unknown },
                 message: progress.to_string().into(),
+                cursor: continues.then(|| "at 1".into()),
             });
         }
         if message["params"]["name"] != "hang" {
@@ -213,14 +252,16 @@ async fn converse(
             events.push(Event::Message {
                 channel: Channel::Call(call),
                 message: answer.to_string().into(),
+                cursor: None,
             });
         }
         for event in events {
             if happened.send(event).await.is_err() {
-                return;
+                return CloseReason::Ended;
             }
         }
     }
+    CloseReason::Ended
 }
 
 /// A running gateway.

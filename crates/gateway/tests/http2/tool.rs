@@ -65,7 +65,13 @@ impl Upstream for Tool {
         let (commands, commanded) = mpsc::channel(QUEUE);
         let (happened, events) = mpsc::channel(QUEUE);
         tokio::spawn(converse(self.clone(), commanded, happened));
-        Ok(Opened { answer: answer.to_string().into(), commands, events, pressure: None })
+        Ok(Opened {
+            answer: answer.to_string().into(),
+            commands,
+            events,
+            continuation: None,
+            pressure: None,
+        })
     }
 
     fn name(&self) -> &str {
@@ -83,7 +89,7 @@ async fn converse(
             Command::Call { call, message } => (Some(call), message),
             Command::Cancel { message, .. } | Command::Send { message } => (None, message),
             Command::Headers(_) => continue,
-            Command::End => break,
+            Command::End | Command::Leave => break,
         };
         let message: Value = serde_json::from_slice(&message).unwrap();
         tool.0.seen.lock().unwrap().push(message.clone());
@@ -96,7 +102,7 @@ async fn converse(
             let tell = async |channel, message: Value| {
                 let message = message.to_string().into();
                 // The session may be over.
-                let _told = happened.send(Event::Message { channel, message }).await;
+                let _told = happened.send(Event::Message { channel, message, cursor: None }).await;
             };
             let progress = async |step: u64| {
                 let token = &message["params"]["_meta"]["progressToken"];

@@ -155,7 +155,7 @@ async fn each_message_tells_the_channel_it_came_on() {
     session.script(1, steps.into_iter().chain([write(response(1, "1"))])).await;
     let mut seen = Vec::new();
     while seen.len() < 3 {
-        if let Event::Message { channel, message } = event(&mut session).await {
+        if let Event::Message { channel, message, .. } = event(&mut session).await {
             seen.push((String::from_utf8(message.into()).unwrap(), channel));
         }
     }

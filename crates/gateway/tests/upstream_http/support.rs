@@ -9,7 +9,9 @@ use rejoin_core::id::CallId;
 use rejoin_core::limits::Limits;
 use rejoin_gateway::upstream::conformance::{INITIALIZE, Session, response, write};
 use rejoin_gateway::upstream::http::{HttpOptions, HttpUpstream};
-use rejoin_gateway::upstream::{Command, Event, OpenError, Opened, Opening, Upstream};
+use rejoin_gateway::upstream::{
+    Command, Event, OpenError, Opened, Opening, Resumed, Resumption, Upstream,
+};
 use serde_json::{Value, json};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream_http_server.py");
@@ -60,6 +62,10 @@ pub(crate) struct Served<U> {
 impl<U: Upstream> Upstream for Served<U> {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
         self.upstream.open(opening).await
+    }
+
+    fn resume(&self, resumption: Resumption) -> Option<Resumed> {
+        self.upstream.resume(resumption)
     }
 
     fn name(&self) -> &str {
@@ -139,7 +145,7 @@ pub(crate) fn scripts(requests: &[Value]) -> usize {
 pub(crate) async fn event(session: &mut Session) -> Event {
     loop {
         match session.next().await {
-            Some(Event::Sent { .. }) => {}
+            Some(Event::Sent { .. } | Event::Cursor { .. }) => {}
             Some(event) => return event,
             None => panic!("the channel ended"),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rejoin_core::effect::{Batch, Event, EventKind};
 use rejoin_core::id::{CallId, Seq, StreamId, digest};
 use rejoin_core::ledger::Phase;
-use rejoin_core::session::Tail;
+use rejoin_core::session::{Continuation, Tail};
 use rejoin_core::stream::StreamState;
 
 use super::writer::{
@@ -49,9 +49,12 @@ pub async fn what_was_committed_is_loaded(store: Arc<dyn Store>) {
     let calls: Vec<_> = loaded.calls.iter().map(|call| (call.id, call.phase)).collect();
     assert_eq!(calls, [(CallId(1), Phase::Finished), (CallId(2), Phase::Sent)]);
     assert_eq!(loaded.calls[0].request_id, "\"a\"");
+    let cursors: Vec<_> = loaded.calls.iter().map(|call| call.upstream_cursor.as_deref()).collect();
+    assert_eq!(cursors, [Some("at 7"); 2], "where the server's streams stand");
     let streams: Vec<_> = loaded.streams.iter().map(|stream| (stream.id, stream.state)).collect();
     assert_eq!(streams, [(StreamId(1), StreamState::Owed), (STREAM, StreamState::Live)]);
-    assert_eq!(loaded.row.map(|row| row.origin), Some("as it is".into()));
+    let own = loaded.row.map(|row| (row.origin, row.continuation));
+    assert_eq!(own, Some(("as it is".into(), Some(Continuation::new("go on")))));
     let tail = Tail { stream: STREAM, produced: last_seq, bytes: 1, response_bytes: 0 };
     assert_eq!(loaded.tails, [tail]);
     writer.fence = loaded.fence;

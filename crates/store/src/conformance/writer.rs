@@ -9,7 +9,7 @@ use rejoin_core::id::{CallId, Epoch, Seq, StreamId, digest};
 use rejoin_core::ledger::{Call, Phase};
 use rejoin_core::message::IdKey;
 use rejoin_core::revision::Revision;
-use rejoin_core::session::{SessionRow, SessionStart};
+use rejoin_core::session::{Continuation, SessionRow, SessionStart};
 use rejoin_core::stream::{Stream, StreamState};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner};
 use rejoin_core::tool::Class;
@@ -157,6 +157,7 @@ pub(super) fn call(id: u64, phase: Phase) -> Call {
         lost_ms: None,
         settled_by: None,
         scope: None,
+        upstream_cursor: Some("at 7".into()),
     }
 }
 
@@ -174,6 +175,7 @@ pub(crate) fn row(origin: &'static str) -> SessionRow {
         asked: Revision::new("2025-11-25"),
         agreed: Revision::new("2025-11-25"),
         origin: Bytes::from_static(origin.as_bytes()),
+        continuation: Some(Continuation::new("go on")),
         settings: Arc::default(),
     };
     start.row()

@@ -140,6 +140,7 @@ fn call(id: u64) -> Call {
         ended_ms: None,
         lost_ms: None,
         settled_by: None,
+        upstream_cursor: None,
     }
 }
 

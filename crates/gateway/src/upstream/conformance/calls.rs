@@ -26,7 +26,7 @@ pub async fn a_response_keeps_its_bytes(upstream: Arc<dyn Upstream>) {
     let line = format!(r#"{{"id" : 1, "result":{odd}, "jsonrpc":"2.0", "extra":null}}"#);
     session.script(1, [write(&*line)]).await;
     assert_eq!(session.next().await, Some(Event::Sent { call: CallId(1) }));
-    let Some(Event::Message { channel, message }) = session.next().await else {
+    let Some(Event::Message { channel, message, .. }) = session.next().await else {
         panic!("an answer comes")
     };
     assert_eq!(message, line);

@@ -103,7 +103,7 @@ async fn json(session: &Session, call: &Call, body: Body) {
         return gone(session, call.id).await;
     }
     for message in &messages {
-        session.calls.deliver(Channel::Call(call.id), message).await;
+        session.calls.deliver(Channel::Call(call.id), message, None).await;
     }
     if call.phase() != Phase::Settled {
         elsewhere(session, call).await;
@@ -150,7 +150,7 @@ async fn refused(
         return gone(session, call.id).await;
     }
     if let Some(own) = own {
-        session.calls.deliver(Channel::Call(call.id), own).await;
+        session.calls.deliver(Channel::Call(call.id), own, None).await;
         return;
     }
     if status.is_server_error() {

@@ -1,13 +1,13 @@
 //! The calls of a session, and the one way on which their events reach the driver.
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rejoin_core::message::{Kind, Message};
+use rejoin_core::session::UpstreamCursor;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
+use super::cursor::Mark;
 use super::departure::Departure;
 use crate::upstream::outlet::Outlet;
 use crate::upstream::{CallId, Channel, CloseReason, Event, LostReason, NotSentReason};
@@ -68,9 +68,17 @@ impl Calls {
 
     /// Enters a call that the driver commanded.
     pub(super) fn enter(&self, id: CallId) -> Call {
-        let departure = Departure::new();
+        self.enter_at(id, Departure::new(), false)
+    }
+
+    /// Enters a call that an earlier process sent, and that the driver knows to be sent.
+    pub(super) fn pick_up(&self, id: CallId) -> Call {
+        self.enter_at(id, Departure::answered_before(), true)
+    }
+
+    fn enter_at(&self, id: CallId, departure: Arc<Departure>, told: bool) -> Call {
         let (phase, watched) = watch::channel(Phase::Running);
-        let entry = Entry { departure: Arc::clone(&departure), phase, told: false };
+        let entry = Entry { departure: Arc::clone(&departure), phase, told };
         lock(&self.entries).insert(id, entry);
         Call { id, departure, phase: watched }
     }
@@ -128,13 +136,18 @@ impl Calls {
 
     /// Answers the call.
     pub(super) async fn answer(&self, id: CallId, message: Bytes) -> bool {
-        let channel = Channel::Call(id);
-        self.settle(id, true, Event::Message { channel, message }).await
+        let (channel, cursor) = (Channel::Call(id), None);
+        self.settle(id, true, Event::Message { channel, message, cursor }).await
     }
 
-    /// Passes a message on; a response belongs to its call, whichever channel it came on. `false`:
-    /// it answers no call that has not ended.
-    pub(super) async fn deliver(&self, channel: Channel, message: &Message) -> bool {
+    /// Passes a message on; a response belongs to its call, whichever channel it came on. `cursor`:
+    /// where the channel stands with it. `false`: it answers no call that has not ended.
+    pub(super) async fn deliver(
+        &self,
+        channel: Channel,
+        message: &Message,
+        cursor: Option<UpstreamCursor>,
+    ) -> bool {
         if matches!(message.kind(), Kind::Response | Kind::ErrorResponse) {
             let id = message.id_key().and_then(|key| key.as_u64()).map(CallId);
             return match id {
@@ -142,7 +155,7 @@ impl Calls {
                 None => false,
             };
         }
-        let event = Event::Message { channel, message: message.bytes().clone() };
+        let event = Event::Message { channel, message: message.bytes().clone(), cursor };
         let mut outlet = self.outlet.lock().await;
         if let Some(id) = channel.call() {
             self.tell_sent(&mut outlet, id).await;
@@ -150,6 +163,19 @@ impl Calls {
         // Without a driver nobody needs it.
         let _ = outlet.send(event).await;
         true
+    }
+
+    /// Tells where a channel stands, without a message.
+    pub(super) async fn stand_at(&self, channel: Channel, cursor: Option<UpstreamCursor>) {
+        let mut outlet = self.outlet.lock().await;
+        if let Some(id) = channel.call() {
+            self.tell_sent(&mut outlet, id).await;
+            if !lock(&self.entries).contains_key(&id) {
+                return;
+            }
+        }
+        // Without a driver nobody needs it.
+        let _ = outlet.send(Event::Cursor { channel, cursor }).await;
     }
 
     /// Tells a call's end. `false`: it has ended already.
@@ -197,31 +223,28 @@ impl Calls {
     }
 
     /// Notes an event with an id. `false`: the same event, id and text, was noted before.
-    pub(super) fn note(&self, id: &[u8], data: &[u8]) -> bool {
-        lock(&self.seen).note(id, data)
+    pub(super) fn note(&self, mark: Mark) -> bool {
+        lock(&self.seen).note(mark)
     }
 }
 
-/// The newest events, by hash.
+/// The newest events.
 #[derive(Default)]
 struct Seen {
-    hashes: HashSet<u64>,
-    order: VecDeque<u64>,
+    marks: HashSet<Mark>,
+    order: VecDeque<Mark>,
 }
 
 impl Seen {
-    fn note(&mut self, id: &[u8], data: &[u8]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        (id, data).hash(&mut hasher);
-        let hash = hasher.finish();
-        if !self.hashes.insert(hash) {
+    fn note(&mut self, mark: Mark) -> bool {
+        if !self.marks.insert(mark) {
             return false;
         }
-        self.order.push_back(hash);
+        self.order.push_back(mark);
         if self.order.len() > SEEN_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.hashes.remove(&oldest);
+            self.marks.remove(&oldest);
         }
         true
     }
@@ -251,10 +274,10 @@ mod tests {
         let (one, two) = (calls.enter(CallId(1)), calls.enter(CallId(2)));
         let note = message(r#"{"jsonrpc":"2.0","method":"x"}"#);
         let answer = message(r#"{"jsonrpc":"2.0","id":2,"result":1}"#);
-        assert!(calls.deliver(Channel::Call(one.id), &note).await);
+        assert!(calls.deliver(Channel::Call(one.id), &note, None).await);
         // On the stream of another call, and a second time.
-        assert!(calls.deliver(Channel::Call(one.id), &answer).await);
-        assert!(!calls.deliver(Channel::Standalone, &answer).await);
+        assert!(calls.deliver(Channel::Call(one.id), &answer, None).await);
+        assert!(!calls.deliver(Channel::Standalone, &answer, None).await);
         calls.sent(one.id).await;
         calls.lost(one.id, LostReason::ConnectionLost).await;
         calls.not_sent(one.id, NotSentReason::Closed).await;
@@ -269,6 +292,7 @@ mod tests {
                 Event::NotSent { call, .. } => format!("not sent {call}"),
                 Event::Message { channel: Channel::Call(call), .. } => format!("message {call}"),
                 Event::Message { channel, .. } => format!("message {channel:?}"),
+                Event::Cursor { channel, .. } => format!("cursor {channel:?}"),
                 Event::Lost { call, .. } => format!("lost {call}"),
                 Event::Closed { .. } => "closed".to_owned(),
             });
@@ -293,12 +317,13 @@ mod tests {
     #[test]
     fn the_newest_events_are_known_again_by_id_and_text() {
         let mut seen = Seen::default();
-        assert!(seen.note(b"1", b"a") && seen.note(b"1", b"b") && seen.note(b"2", b"a"));
-        assert!(!seen.note(b"1", b"a"));
+        let mut note = |id: &[u8], data: &[u8]| seen.note(Mark::of(id, data));
+        assert!(note(b"1", b"a") && note(b"1", b"b") && note(b"2", b"a"));
+        assert!(!note(b"1", b"a"));
         for number in 0..SEEN_MAX {
-            assert!(seen.note(b"3", number.to_string().as_bytes()));
+            assert!(note(b"3", number.to_string().as_bytes()));
         }
-        assert!(seen.note(b"1", b"a"), "the oldest are forgotten");
-        assert_eq!(seen.hashes.len(), SEEN_MAX);
+        assert!(note(b"1", b"a"), "the oldest are forgotten");
+        assert_eq!(seen.marks.len(), SEEN_MAX);
     }
 }

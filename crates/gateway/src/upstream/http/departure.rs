@@ -34,6 +34,11 @@ impl Departure {
         Arc::new(Self(watch::Sender::new(Place::Here)))
     }
 
+    /// Of a request that an earlier process made.
+    pub(super) fn answered_before() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(Place::Answered)))
+    }
+
     /// Stops the request for good. `false`: it may have left.
     pub(super) fn revoke(&self) -> bool {
         self.0.send_if_modified(|place| {

@@ -10,10 +10,11 @@ use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::calls::{Call, Phase};
+use super::cursor::Cursor;
 use super::departure::Departure;
 use super::notes::{self, Note};
 use super::session::{Gate, Session};
-use super::{call, check, standalone};
+use super::{call, check, resume, standalone};
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::{CallId, CloseReason, Command, Event, LostReason, NotSentReason};
 
@@ -27,10 +28,23 @@ const LAST_READ: Duration = Duration::from_millis(500);
 enum Ending {
     /// The driver wants it.
     Wanted,
+    /// The driver leaves it, to be resumed.
+    Left,
     /// The driver is gone.
     DriverGone,
     /// The session is over.
     Over(CloseReason),
+}
+
+/// What is read on from the start.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// What follows the answer to `initialize`.
+    pub(super) rest: Option<Body>,
+    /// Calls of an earlier process; without a cursor nothing tells their outcome.
+    pub(super) calls: Vec<(CallId, Option<Cursor>)>,
+    /// Where the standalone stream stands.
+    pub(super) standalone: Option<Cursor>,
 }
 
 /// The intake of a session.
@@ -54,18 +68,19 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Starts the session's tasks. `rest`: what follows the answer to `initialize`.
+    /// Starts the session's tasks.
     pub(super) fn start(
         session: Arc<Session>,
         commands: mpsc::Receiver<Command>,
         events: mpsc::Sender<Event>,
-        rest: Option<Body>,
+        streams: Streams,
     ) {
+        let Streams { rest, calls: picked_up, standalone } = streams;
         let calls_max = commands.max_capacity();
         let (notes, queued) = mpsc::channel(calls_max);
         let noting = tokio::spawn(notes::run(Arc::clone(&session), queued));
         let mut keepers = JoinSet::new();
-        keepers.spawn(standalone::run(Arc::clone(&session)));
+        keepers.spawn(standalone::run(Arc::clone(&session), standalone));
         keepers.spawn(check::run(Arc::clone(&session)));
         if let Some(rest) = rest {
             let session = Arc::clone(&session);
@@ -73,7 +88,7 @@ impl Intake {
         }
         let (tasks, posts, calls) = (JoinSet::new(), JoinSet::new(), HashMap::new());
         let tasks_max = calls_max.saturating_mul(4);
-        let intake = Self {
+        let mut intake = Self {
             session,
             commands,
             events,
@@ -86,7 +101,16 @@ impl Intake {
             noting,
             keepers,
         };
+        picked_up.into_iter().for_each(|(call, cursor)| intake.pick_up(call, cursor));
         tokio::spawn(intake.run());
+    }
+
+    /// Reads on the stream of a call that an earlier process sent.
+    fn pick_up(&mut self, id: CallId, cursor: Option<Cursor>) {
+        let call = self.session.calls.pick_up(id);
+        let departure = Arc::clone(&call.departure);
+        let task = self.tasks.spawn(resume::pick_up(Arc::clone(&self.session), call, cursor)).id();
+        self.calls.insert(task, (id, departure));
     }
 
     async fn run(mut self) {
@@ -100,7 +124,8 @@ impl Intake {
                 Some(done) = self.tasks.join_next_with_id() => self.settle(done),
                 Some(_) = self.posts.join_next() => {}
                 command = self.commands.recv(), if has_room => match command {
-                    None | Some(Command::End) => break Ending::Wanted,
+                    Some(Command::Leave) if session.origin.outlives => break Ending::Left,
+                    None | Some(Command::End | Command::Leave) => break Ending::Wanted,
                     Some(command) => self.take(command),
                 },
             }
@@ -111,6 +136,11 @@ impl Intake {
     /// Starts what a command asks for. Waits for nothing.
     fn take(&mut self, command: Command) {
         let session = Arc::clone(&self.session);
+        if let Command::Headers(headers) = &command {
+            session.set_client_headers(headers);
+        }
+        // Its client has said something, and its headers came first.
+        session.client.send_if_modified(|known| !std::mem::replace(known, true));
         match command {
             Command::Call { call, message } => {
                 let is_full = session.calls.count() >= self.calls_max;
@@ -129,8 +159,7 @@ impl Intake {
                 }
             }
             Command::Send { message } => self.send(message),
-            Command::Headers(headers) => session.set_client_headers(&headers),
-            Command::End => {}
+            Command::Headers(_) | Command::End | Command::Leave => {}
         }
     }
 
@@ -191,10 +220,15 @@ impl Intake {
         // No note comes after these.
         drop(self.notes);
         match &ending {
-            Ending::Wanted => {
+            Ending::Wanted | Ending::Left => {
+                let is_left = matches!(ending, Ending::Left);
                 let grace = Duration::from_millis(limits.end_grace_ms);
                 let _in_time = timeout(grace, async {
                     for call in self.session.calls.running() {
+                        // The driver, which is gone, would not learn what becomes of it.
+                        if is_left && call.departure.revoke() {
+                            continue;
+                        }
                         tokio::select! {
                             () = call.departure.gone() => {}
                             () = call.settled() => {}
@@ -217,6 +251,7 @@ impl Intake {
         self.keepers.shutdown().await;
         let reason = match ending {
             Ending::Over(reason) => reason,
+            Ending::Left => CloseReason::Left,
             Ending::Wanted | Ending::DriverGone => {
                 self.session.delete().await;
                 CloseReason::Ended

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
+use rejoin_core::limits::Limits;
 use rejoin_core::message::{self, IdKey, Incoming, Kind, Message};
 use rejoin_core::sse::Decoder;
 use serde::Deserialize;
@@ -14,9 +15,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Origin;
 use super::calls::Calls;
+use super::continued::continuation;
 use super::credential::select;
 use super::departure::Departure;
-use super::intake::Intake;
+use super::intake::{Intake, Streams};
 use super::reply::{Form, collect};
 use super::session::{Session, Terms, initialize_headers};
 use super::wire::Fault;
@@ -98,19 +100,25 @@ pub(super) async fn begin(origin: &Arc<Origin>, opening: Opening) -> Result<Begu
 fn start(origin: Arc<Origin>, begun: Begun) -> Opened {
     let Begun { uri, terms, opening, answer } = begun;
     let limits = &origin.limits;
-    // A channel cannot hold more than the runtime can count.
-    let queue_max = limits.upstream_queue_max.clamp(1, Semaphore::MAX_PERMITS / 4);
-    let (commands, commanded) = mpsc::channel(queue_max);
+    let (commands, commanded) = mpsc::channel(queue_max(limits));
     let (events, received) = mpsc::channel(events_max(limits).max(answer.early.len()));
     for message in &answer.early {
-        let (channel, message) = (Channel::Unknown, message.bytes().clone());
-        let _room = events.try_send(Event::Message { channel, message });
+        let (channel, message, cursor) = (Channel::Unknown, message.bytes().clone(), None);
+        let _room = events.try_send(Event::Message { channel, message, cursor });
     }
+    let continuation = continuation(&origin, &uri, &terms, &opening.headers);
     let calls = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
     let session = Session::new(Arc::clone(&origin), uri, terms, calls, opening);
     let pressure = Some(session.pressure.clone());
-    Intake::start(Arc::new(session), commanded, events, answer.rest);
-    Opened { answer: answer.message.bytes().clone(), commands, events: received, pressure }
+    let streams = Streams { rest: answer.rest, ..Streams::default() };
+    Intake::start(Arc::new(session), commanded, events, streams);
+    let answer = answer.message.bytes().clone();
+    Opened { answer, continuation, commands, events: received, pressure }
+}
+
+/// Commands that may wait. A channel cannot hold more than the runtime can count.
+pub(super) fn queue_max(limits: &Limits) -> usize {
+    limits.upstream_queue_max.clamp(1, Semaphore::MAX_PERMITS / 4)
 }
 
 /// A session without tasks, whose events nobody hears.

@@ -3,13 +3,14 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use rejoin_core::message::{self, Incoming, Message};
+use rejoin_core::session::UpstreamCursor;
 use rejoin_core::sse::{Decoder, Event};
 use tokio::time::{Instant, sleep_until};
 
 use super::calls::{Call, Phase};
+use super::cursor::{Cursor, Mark};
 use super::session::Session;
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::Channel;
@@ -32,8 +33,8 @@ pub(super) struct Pump<'a> {
     call: Option<&'a Call>,
     /// What its messages came on.
     channel: Channel,
-    /// The last event id.
-    pub(super) cursor: Option<HeaderValue>,
+    /// Where it stands.
+    pub(super) cursor: Option<Cursor>,
     /// The server's `retry:`, bounded.
     pub(super) retry: Option<Duration>,
     /// The last connection brought something new.
@@ -58,6 +59,16 @@ impl<'a> Pump<'a> {
     /// The standalone stream.
     pub(super) fn standalone(session: &'a Session) -> Self {
         Self::new(session, None, Channel::Standalone)
+    }
+
+    /// Goes on where an earlier process was.
+    pub(super) fn from(mut self, cursor: Option<Cursor>) -> Self {
+        if let Some(cursor) = &cursor {
+            // A replay may begin with the event of the cursor.
+            self.session.calls.note(cursor.mark);
+        }
+        self.cursor = cursor;
+        self
     }
 
     /// A stream whose messages belong to no call; `call` only says how long to read it.
@@ -143,33 +154,41 @@ impl<'a> Pump<'a> {
             let retry_ms = retry_ms.min(self.session.origin.limits.upstream.retry_max_ms);
             self.retry = Some(Duration::from_millis(retry_ms));
         }
-        if let Some(id) = &event.id {
-            // An empty id resets the cursor; one that fits no header cannot be one.
-            let id = HeaderValue::from_bytes(id).ok().filter(|id| !id.is_empty());
-            self.progressed |= id.is_some() && id != self.cursor;
-            self.cursor = id;
+        let mark = event.id.as_ref().map(|id| Mark::of(id, &event.data));
+        let before = self.cursor.clone();
+        if let (Some(id), Some(mark)) = (&event.id, mark) {
+            self.cursor = Cursor::behind(id, mark);
         }
+        let id_of = |cursor: &Option<Cursor>| cursor.as_ref().map(|cursor| cursor.id.clone());
+        let is_moved = id_of(&self.cursor) != id_of(&before);
+        self.progressed |= is_moved && self.cursor.is_some();
         if event.data.trim_ascii().is_empty() {
+            if is_moved && self.channel != Channel::Unknown {
+                self.session.calls.stand_at(self.channel, text_of(self.cursor.as_ref())).await;
+            }
             return;
         }
         self.silence.1 = Instant::now();
         if !event.is_message() {
             return tracing::debug!("an event that is no message was skipped");
         }
-        let is_new = event.id.as_ref().is_none_or(|id| self.session.calls.note(id, &event.data));
+        let is_new = mark.is_none_or(|mark| self.session.calls.note(mark));
         if resumed && !is_new {
             return tracing::debug!("an event came again and was skipped");
         }
         self.progressed = true;
-        self.pass_on(event.data).await;
+        self.pass_on(event.data, before).await;
     }
 
-    async fn pass_on(&mut self, data: Bytes) {
+    /// `before`: where the stream stood before these messages, which have one id together.
+    async fn pass_on(&mut self, data: Bytes, before: Option<Cursor>) {
         match message::parse(data, self.session.origin.limits.json_depth_max) {
-            Ok(Incoming::One(message)) => self.deliver(&message).await,
+            Ok(Incoming::One(message)) => self.deliver(&message, self.cursor.as_ref()).await,
             Ok(Incoming::Batch(messages)) => {
-                for message in &messages {
-                    self.deliver(message).await;
+                let last = messages.len().saturating_sub(1);
+                for (index, message) in messages.iter().enumerate() {
+                    let cursor = if index == last { &self.cursor } else { &before };
+                    self.deliver(message, cursor.as_ref()).await;
                 }
             }
             Err(error) => {
@@ -179,9 +198,14 @@ impl<'a> Pump<'a> {
         }
     }
 
-    async fn deliver(&self, message: &Message) {
-        if !self.session.calls.deliver(self.channel, message).await {
+    async fn deliver(&self, message: &Message, cursor: Option<&Cursor>) {
+        let cursor = if self.channel == Channel::Unknown { None } else { text_of(cursor) };
+        if !self.session.calls.deliver(self.channel, message, cursor).await {
             tracing::debug!("a response of no running call was dropped");
         }
     }
+}
+
+fn text_of(cursor: Option<&Cursor>) -> Option<UpstreamCursor> {
+    cursor.and_then(Cursor::to_text)
 }

@@ -1,4 +1,5 @@
 //! The stream of a call, resumed while that can bring its answer (spec RES-4 to RES-7).
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
@@ -7,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::answer::{elsewhere, unusable};
 use super::backoff::Backoff;
 use super::calls::{Call, Phase};
+use super::cursor::Cursor;
 use super::pump::{End, Pump};
 use super::reply::Form;
 use super::session::Session;
@@ -31,6 +33,21 @@ enum Attempt {
 pub(super) async fn follow(session: &Session, call: &Call, stream: Body) {
     let mut pump = Pump::of_call(session, call);
     let end = pump.run(stream, false).await;
+    finish(session, call, pump, end).await;
+}
+
+/// Reads on the stream of a call that an earlier process sent.
+pub(super) async fn pick_up(session: Arc<Session>, call: Call, cursor: Option<Cursor>) {
+    tokio::select! {
+        () = session.client_known() => {}
+        () = call.settled() => return,
+    }
+    let pump = Pump::of_call(&session, &call).from(cursor);
+    finish(&session, &call, pump, End::Broken).await;
+}
+
+/// Resumes a stream whose connection ended, and tells the end of its call.
+async fn finish(session: &Session, call: &Call, mut pump: Pump<'_>, end: End) {
     let what = resume(session, call, &mut pump, end).await;
     elsewhere(session, call).await;
     if call.phase() == Phase::Settled {
@@ -84,7 +101,7 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
             () = call.settled() => return "it was answered",
         }
         let limit = Duration::from_millis(limits.head_max_ms);
-        end = match timeout(limit, session.get(Some(&cursor))).await {
+        end = match timeout(limit, session.get(Some(&cursor.id))).await {
             Ok(Ok(response)) => match attempt(session, response) {
                 Attempt::Stream(stream) => pump.run(stream, true).await,
                 Attempt::Again => End::Broken,

@@ -58,6 +58,8 @@ pub(super) struct Session {
     pub(super) gate: watch::Sender<Gate>,
     /// Streams that brought much already wait.
     pub(super) pressure: watch::Sender<BackPressure>,
+    /// Whose requests these are is known: their headers, if there are any to pass on.
+    pub(super) client: watch::Sender<bool>,
     /// A standalone stream is open.
     pub(super) listens: AtomicBool,
     /// Somebody saw the server fail.
@@ -90,12 +92,13 @@ impl Session {
             calls,
             gate: watch::Sender::new(Gate::Before),
             pressure: watch::Sender::new(BackPressure::None),
+            client: watch::Sender::new(true),
             listens: AtomicBool::new(false),
             suspicion: Notify::new(),
             revival: Notify::new(),
             initialize,
             gone: AsyncMutex::new(None),
-            pings: AtomicU64::new(1),
+            pings: AtomicU64::new(first_ping()),
             client_headers: Mutex::new(headers),
             over: watch::Sender::new(None),
         }
@@ -110,6 +113,12 @@ impl Session {
     pub(super) fn set_client_headers(&self, headers: &HeaderMap) {
         let headers = select(&self.origin.forwarded, headers);
         *self.client_headers.lock().unwrap_or_else(PoisonError::into_inner) = headers;
+    }
+
+    /// Waits until the client has come back to a session that goes on, if its headers are needed.
+    pub(super) async fn client_known(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.client.subscribe().wait_for(|known| *known).await;
     }
 
     /// The session is over; the first reason counts.
@@ -229,6 +238,11 @@ impl Session {
         }
         Ok(headers)
     }
+}
+
+/// Pings of an earlier process in the same session have other ids (spec B-2).
+fn first_ping() -> u64 {
+    getrandom::u32().unwrap_or(1).into()
 }
 
 /// What became of a message that is answered at once.

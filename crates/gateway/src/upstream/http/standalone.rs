@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use tokio::time::{Instant, sleep};
 
 use super::backoff::Backoff;
+use super::cursor::Cursor;
 use super::pump::{End, Pump};
 use super::reply::Form;
 use super::session::{Gate, Session};
@@ -29,16 +30,19 @@ enum Answer {
     Again,
 }
 
-/// Keeps the stream open as long as the session lives. Ends early if the server has none.
-pub(super) async fn run(session: Arc<Session>) {
+/// Keeps the stream open as long as the session lives. Ends early if the server has none. `cursor`:
+/// where an earlier process was.
+pub(super) async fn run(session: Arc<Session>, cursor: Option<Cursor>) {
     let _ = session.gate.subscribe().wait_for(|gate| *gate == Gate::Behind).await;
+    session.client_known().await;
     let limits = &session.origin.limits.upstream;
     let mut backoff = Backoff::new(limits.retry_ms, limits.backoff_max_ms);
-    let mut pump = Pump::standalone(&session);
+    let mut pump = Pump::standalone(&session).from(cursor);
     let mut refusals = 0;
     loop {
         let resumed = pump.cursor.is_some();
-        match read(&session, session.get(pump.cursor.as_ref()).await) {
+        let cursor = pump.cursor.as_ref().map(|cursor| &cursor.id);
+        match read(&session, session.get(cursor).await) {
             Answer::Stream(body) => {
                 refusals = 0;
                 let opened = Instant::now();

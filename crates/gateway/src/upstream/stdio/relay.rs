@@ -37,7 +37,7 @@ impl Intake {
                 command = commands.recv() => command,
             };
             match command {
-                None | Some(Command::End) => break,
+                None | Some(Command::End | Command::Leave) => break,
                 Some(Command::Call { call, message }) => {
                     if let Err(reason) = queue.push_call(call, message) {
                         refuse(&notices, call, reason).await;
@@ -69,7 +69,7 @@ impl Intake {
 
 fn event(incoming: Incoming) -> Event {
     let channel = incoming.call.map_or(Channel::Unknown, Channel::Call);
-    Event::Message { channel, message: incoming.message }
+    Event::Message { channel, message: incoming.message, cursor: None }
 }
 
 async fn refuse(notices: &mpsc::Sender<Event>, call: CallId, reason: NotSentReason) {

@@ -33,6 +33,7 @@ fn call(id: u64) -> Call {
         ended_ms: Some(3),
         lost_ms: Some(u64::from(u32::MAX) * 7),
         settled_by: Some(Settled::ByHand),
+        upstream_cursor: Some("\u{e9} 7".into()),
     }
 }
 
@@ -114,6 +115,31 @@ async fn everything_is_there_after_a_clean_end() {
         let response = Outcome::Finished { response: "{}".into(), ended_ms: 3 };
         assert_eq!(finished, write("finished", None, response).record);
     }
+}
+
+#[tokio::test]
+async fn a_database_of_a_version_before_continuations_is_read() {
+    let directory = folder();
+    let store = open(directory.path());
+    let mut log = fill(&store).await;
+    let own = Some(Box::new(conformance::row("as it was")));
+    log.commit(Batch { session: own, ..Batch::default() }).await.unwrap();
+    drop((log, store));
+    // Rows as they were written then.
+    let without = |table: &str, row: &str, names: &[&str]| {
+        let names: String = names.iter().map(|name| format!(", '$.{name}'")).collect();
+        format!("update {table} set {row} = cast(json_remove(cast({row} as text){names}) as blob);")
+    };
+    let own = without("facts", "facts", &["continuation", "lost_untold", "open_requests"]);
+    let rows = [own, without("calls", "row", &["upstream_cursor"])].concat();
+    tamper(directory.path(), &rows);
+    let store = open(directory.path());
+    let loaded = store.load(digest(SESSION)).await.unwrap().unwrap();
+    let row = loaded.row.unwrap();
+    assert_eq!((row.origin, row.continuation), ("as it was".into(), None));
+    assert_eq!((row.lost_untold, row.open_requests.len()), (false, 0));
+    assert_eq!(loaded.calls.len(), 2);
+    assert!(loaded.calls.iter().all(|call| call.upstream_cursor.is_none()));
 }
 
 #[tokio::test]
