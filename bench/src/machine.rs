@@ -10,7 +10,8 @@ use crate::Failure;
 /// # Errors
 /// If a tool of the system is missing.
 pub fn describe(directory: &Path) -> Result<String, Failure> {
-    let file_system = Command::new("stat").args(["-f", "-c", "%T"]).arg(directory).output()?;
+    let file_system = Command::new("df").arg("--output=fstype").arg(directory).output()?;
+    let file_system = String::from_utf8(file_system.stdout)?;
     let cores = std::thread::available_parallelism()?;
     let model = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -21,7 +22,7 @@ pub fn describe(directory: &Path) -> Result<String, Failure> {
         "- {date}, {cores} cores ({model}), load {load} at the start\n- Linux {kernel}, {disk}\n",
         date = said("date", "-u +%F")?,
         kernel = said("uname", "-r")?,
-        disk = String::from_utf8(file_system.stdout)?.trim(),
+        disk = file_system.lines().last().unwrap_or_default(),
     ))
 }
 
