@@ -1,7 +1,7 @@
 //! `cargo xtask`: the checks and the tests of the workspace, the same by hand and in CI.
 
+mod bench;
 mod failure;
-
 mod matrix;
 mod metadata;
 #[path = "../../crates/cli/tests/matrix/needs.rs"]
@@ -23,7 +23,7 @@ usage: cargo xtask COMMAND
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
-                  100 rounds of crash, the official conformance suites
+                  100 rounds of crash, a quick bench, the official conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -44,7 +44,13 @@ usage: cargo xtask COMMAND
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
                   nobody deletes; memory, children and open files stay flat
   crash [ARGS...] release build, then e2e/proofs/crash.py: 100 rounds (--rounds N) of
-                  calls, kill -9 and restart; nothing lost, nothing run twice";
+                  calls, kill -9 and restart; nothing lost, nothing run twice
+  churn [--sessions N]
+                  a day of 100,000 sessions over a log in a file, in virtual time:
+                  file and memory stay flat, nothing is left (minutes)
+  bench store [--quick]
+                  figures of the log in a file, next to a raw append and sync loop
+                  on the same disk in the same run (docs/performance.md)";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
@@ -60,6 +66,8 @@ fn main() -> ExitCode {
         ["conformance", rest @ ..] => proofs::conformance(rest),
         ["proxies", rest @ ..] => proofs::proxies(rest),
         [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
+        ["churn", rest @ ..] => proofs::churn(rest),
+        ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

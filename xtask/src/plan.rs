@@ -9,7 +9,7 @@ use crate::needs::Kind;
 use crate::required::{NODE, PYTHON};
 use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
-use crate::{matrix, metadata, proofs, tidy};
+use crate::{bench, matrix, metadata, proofs, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the end-to-end log that are shown when it passed.
@@ -51,12 +51,13 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         matrix::steps(&mut runner, &[Kind::Fastmcp, Kind::Everything])?;
         build_and_e2e(&mut runner, &["--all"])?;
         proofs::crash_step(&mut runner)?;
+        bench::steps(&mut runner, "store", &["--quick"])?;
         proofs::conformance_steps(&mut runner, &[])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!("release build, end to end (cargo xtask e2e), crash, conformance");
+        println!("release build, end to end (cargo xtask e2e), crash, bench, conformance");
     }
     Ok(())
 }

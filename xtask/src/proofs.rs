@@ -1,5 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`: proofs by
-//! programs of their own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`: proofs
+//! by programs of their own.
 
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use crate::runner::{Runner, print_lines, read_log, tail};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the log that are shown when it passed: the table and what explains it.
 const LINES_MAX: usize = 170;
+/// Sessions of a day of churn, if nobody says how many.
+const CHURN_SESSIONS: &str = "100000";
 
 /// Builds the release binary and the Rust SDK's client, then runs `e2e/healthy/healthy.py ARGS`.
 pub(crate) fn healthy(args: &[&str]) -> Result<(), Failure> {
@@ -45,7 +47,7 @@ pub(crate) fn conformance_steps(runner: &mut Runner, args: &[&str]) -> Result<()
 
 /// Builds a package that is no member of the workspace. Its folder decides where: see its
 /// `.cargo/config.toml`.
-fn build_apart(
+pub(crate) fn build_apart(
     runner: &mut Runner,
     step: &str,
     folder: &str,
@@ -75,6 +77,29 @@ pub(crate) fn crash_step(runner: &mut Runner) -> Result<(), Failure> {
 pub(crate) fn prove(name: &str, args: &[&str]) -> Result<(), Failure> {
     let mut runner = built()?;
     run(&mut runner, name, &format!("e2e/proofs/{name}.py"), args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// Runs a day of churn over a log in a file, optimised (`crates/gateway/tests/churn.rs`).
+pub(crate) fn churn(args: &[&str]) -> Result<(), Failure> {
+    let sessions = match args {
+        [] => CHURN_SESSIONS,
+        ["--sessions", sessions] if sessions.parse().is_ok_and(|count: u32| count > 0) => *sessions,
+        _ => return Err(Failure::new("churn takes --sessions N and nothing else")),
+    };
+    let test = |last: &[&str]| {
+        let mut command = cargo();
+        command.args(["test", "--locked", "--release", "--package", "rejoin-gateway"]);
+        command.args(["--test", "churn"]).args(last).env("REJOIN_CHURN_SESSIONS", sessions);
+        command
+    };
+    let mut runner = plan::runner()?;
+    runner.command("churn-build", test(&["--no-run"]), 30 * MINUTE, |_| Ok(String::new()))?;
+    runner.command("churn", test(&["--", "--nocapture"]), 20 * MINUTE, |log| {
+        print_lines(&tail(log, LINES_MAX));
+        Ok(format!("{sessions} sessions"))
+    })?;
     runner.print_summary();
     Ok(())
 }

@@ -27,6 +27,7 @@ fn start() -> SessionStart {
         asked: revision.clone(),
         agreed: revision,
         origin: Bytes::new(),
+        continuation: None,
         settings: Arc::new(Settings::default()),
     }
 }
@@ -51,7 +52,7 @@ fn progress(call: CallId, number: usize) -> Input {
     let message = parse(format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{call},"progress":{number}}}}}"#
     ));
-    Input::Upstream(FromUpstream::Message { channel: Channel::Call(call), message })
+    Input::Upstream(FromUpstream::Message { channel: Channel::Call(call), message, cursor: None })
 }
 
 /// A session, and what its driver has of it.

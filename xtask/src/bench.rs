@@ -1,0 +1,61 @@
+//! `cargo xtask bench`: figures, by the programs of the workspace in `bench/`.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::metadata::{cargo, workspace_root};
+use crate::plan;
+use crate::proofs::build_apart;
+use crate::runner::{Runner, print_lines, tail};
+
+/// What can be measured.
+const NAMES: [&str; 1] = ["store"];
+/// Nothing is measured for longer.
+const TIME_MAX: Duration = Duration::from_secs(300);
+/// Lines of the log that are shown when it passed: the machine and the table.
+const LINES_MAX: usize = 60;
+
+/// Builds the programs, then runs one: `NAME [--quick]`.
+pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
+    let (name, rest) = named(args)?;
+    let mut runner = plan::runner()?;
+    steps(&mut runner, name, rest)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// As [`run`], as a part of a longer run.
+pub(crate) fn steps(runner: &mut Runner, name: &str, args: &[&str]) -> Result<(), Failure> {
+    build_apart(runner, "bench-build", "bench", &["--release"])?;
+    let mut program = cargo();
+    program.current_dir(workspace_root().join("bench"));
+    program.args(["run", "--quiet", "--locked", "--release", "--bin", name, "--"]).args(args);
+    runner.command(&format!("bench-{name}"), program, TIME_MAX, |log| {
+        print_lines(&tail(log, LINES_MAX));
+        Ok(String::new())
+    })
+}
+
+fn named<'a>(args: &'a [&'a str]) -> Result<(&'a str, &'a [&'a str]), Failure> {
+    let known = NAMES.join(", ");
+    match args.split_first() {
+        Some((name, rest)) if NAMES.contains(name) => Ok((*name, rest)),
+        Some((name, _)) => {
+            Err(Failure::new(format!("no bench is called {name:?}: there is {known}")))
+        }
+        None => Err(Failure::new(format!("bench needs the name of one: there is {known}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_refused_with_those_that_there_are() {
+        assert_eq!(named(&["store", "--quick"]).unwrap(), ("store", &["--quick"][..]));
+        let unknown = named(&["stores"]).unwrap_err().to_string();
+        assert_eq!(unknown, "no bench is called \"stores\": there is store");
+        assert!(named(&[]).unwrap_err().to_string().ends_with("there is store"));
+    }
+}
