@@ -12,9 +12,10 @@ durability, a stdio server and one over HTTP.
 
 What was recorded must show: no call executed twice (the servers count in a synced file); what a
 client read is what a replay from the stream's origin gives, byte for byte; every request answered
-within 20 s; every call ended by a result or by an error that says its outcome is unknown. There is
-one line for each finding, with its round and seed: `--only ROUND --seed S` runs that round again.
-The exit status is 0 if there is none.
+within 20 s; every call ended by a result or by an error that says its outcome is unknown. The server
+over HTTP outlives the gateways and keeps its events: a call that its client had read of ends by its
+result, and no state is lost. There is one line for each finding, with its round and seed: `--only
+ROUND --seed S` runs that round again. The exit status is 0 if there is none.
 """
 
 import argparse
@@ -49,6 +50,8 @@ class Lane:
         folder.mkdir()
         self.gateway = Gateway(folder, durability, upstream)
         self._seed, self._keep = seed, keep
+        # Its server is a process of its own, with an event store.
+        self._outlived = kind == "http"
         # Every call's own, so that its executions can be counted.
         self.amounts = itertools.count(1)
         self.figures, self.points, self.findings = Counter(), Counter(), 0
@@ -64,7 +67,7 @@ class Lane:
             self.gateway.end()
         executions = self.gateway.executions()
         for a_round, call in self._calls:
-            for problem in call.problems(executions.get(call.amount, 0)):
+            for problem in call.problems(executions.get(call.amount, 0), self._outlived):
                 self._report(a_round, f"at the end: {problem}")
         self.figures["executions"] = sum(executions.values())
         self.figures["kills"], self.figures["starts"] = self.gateway.kills, self.gateway.starts
@@ -97,11 +100,12 @@ class Lane:
             exchange.leave()
         executions = self.gateway.executions()
         for call in client.calls:
-            found = list(call.problems(executions.get(call.amount, 0)))
+            found = list(call.problems(executions.get(call.amount, 0), self._outlived))
             a_round.findings += [f"call {call.amount}: {problem}" for problem in found]
             if not found:
                 self._calls.append((a_round, call))
             self.figures["calls"] += 1
+            self.figures["calls that went on after a kill"] += call.went_on()
             self.figures["calls repeated"] += len(call.attempts) > call.twins
             self.figures["repeats that may be new calls"] += (
                 len(call.attempts) > call.twins and call.may_be_new())

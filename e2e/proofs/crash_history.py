@@ -87,6 +87,13 @@ class Attempt:
             return names[code]
         return "refused" if 40_900 < code < 41_000 else f"error {code}"
 
+    def began(self):
+        """True if its client read of it before a kill, and not its answer: what a client reads was
+        committed, and with it how far the server's own stream was read.
+        """
+        own = self.stream and messages_of(self.exchange, self.stream.name)
+        return bool(own) and self.exchange.answer(self.request_id) is None
+
     def content(self):
         """The result, without the mark of a record."""
         answer = self.answer()
@@ -111,9 +118,21 @@ class Call:
         """How often it had which outcome."""
         return Counter(attempt.outcome() for attempt in self.attempts)
 
-    def problems(self, ran):
-        """What was done with it that must not be; `ran` is how often it was executed."""
+    def went_on(self):
+        """How many attempts that had begun before a kill ended in a result."""
+        return sum(one.began() and one.outcome() == "result" for one in self.attempts)
+
+    def problems(self, ran, outlived):
+        """What was done with it that must not be; `ran` is how often it was executed, `outlived`
+        is true if its server outlives the gateways and keeps what it said.
+        """
         outcomes = self.outcomes()
+        if outlived:
+            if outcomes["state lost"]:
+                yield f"its server has lost nothing: {dict(outcomes)}"
+            for attempt in self.attempts:
+                if attempt.began() and attempt.outcome() == "unknown":
+                    yield f"it had begun, and was not picked up: {attempt.exchange}"
         told = f"{self.token and 'with token'} {dict(outcomes)}, executed {ran} time(s)"
         may_run = outcomes["result"] + outcomes["lost"] + outcomes["unknown"]
         at_most = min(self.twins, max(may_run, 1 if outcomes["record"] else 0))

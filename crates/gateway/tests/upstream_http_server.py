@@ -16,6 +16,7 @@ Arguments:
   same-ids        ids count from 1 in every stream, and can be resumed all the same
   replay-cursor   a replay begins with the cursor's own event
   replay-foreign  a replay brings the events of all streams
+  replay-only     a resumed stream ends its replay with an id of its own, and brings nothing live
   no-session      no session id is issued
   no-get=N        GET is answered with status N
   unknown=N       what belongs to no session is answered with status N, not 404
@@ -262,6 +263,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.plain(400)
         if "replay-cursor" in FLAGS:
             index -= 1
+        if "replay-only" in FLAGS:
+            return self.replay(stream, index)
         if "replay-foreign" in FLAGS:
             self.start()
             for other in list(STREAMS.values()):
@@ -271,6 +274,18 @@ class Handler(BaseHTTPRequestHandler):
                             self.chunk(encode(item))
             self.start = lambda: None
         self.follow(stream, index, True)
+
+    def replay(self, stream, index):
+        with CHANGED:
+            items, stream.owner = stream.items[index:], None
+        self.start()
+        for item in items:
+            if item["kind"] == "event":
+                self.chunk(encode(item))
+        self.chunk(b"id: behind\ndata:\n\n")
+        # Until the peer leaves.
+        self.rfile.read(1)
+        self.hang_up()
 
     def post(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()

@@ -24,6 +24,8 @@ pub(super) enum End {
     Broken,
     /// Nobody needs it any more, and it was silent.
     LeftAlone,
+    /// It was silent for so long that it is better to ask for the rest again.
+    Silent,
 }
 
 /// A stream that is read.
@@ -41,14 +43,29 @@ pub(super) struct Pump<'a> {
     pub(super) progressed: bool,
     /// What came that cannot be passed on: it may have been the answer.
     pub(super) unusable: Option<&'static str>,
+    /// How long a connection may bring nothing before it is given up. `None`: for ever.
+    pub(super) patience: Option<Duration>,
+    /// When something came last, or a connection began.
+    heard: Instant,
     /// The phase of its call, and since when nothing but comments came in it.
     silence: (Phase, Instant),
 }
 
 impl<'a> Pump<'a> {
     fn new(session: &'a Session, call: Option<&'a Call>, channel: Channel) -> Self {
-        let (cursor, retry, silence) = (None, None, (Phase::Running, Instant::now()));
-        Self { session, call, channel, cursor, retry, progressed: false, unusable: None, silence }
+        let heard = Instant::now();
+        Self {
+            session,
+            call,
+            channel,
+            cursor: None,
+            retry: None,
+            progressed: false,
+            unusable: None,
+            patience: None,
+            heard,
+            silence: (Phase::Running, heard),
+        }
     }
 
     /// The stream of a call.
@@ -80,6 +97,7 @@ impl<'a> Pump<'a> {
     /// bring again what came before.
     pub(super) async fn run(&mut self, mut body: Body, resumed: bool) -> End {
         self.progressed = false;
+        self.heard = Instant::now();
         let limits = &self.session.origin.limits;
         let mut decoder = Decoder::new(limits.event_bytes_max);
         let mut free_bytes = limits.back_pressure_free_bytes;
@@ -89,6 +107,7 @@ impl<'a> Pump<'a> {
             }
             let chunk = tokio::select! {
                 chunk = body.frame() => chunk,
+                () = silent(self.heard, self.patience) => return End::Silent,
                 () = self.left_alone() => return End::LeftAlone,
             };
             match chunk {
@@ -156,19 +175,26 @@ impl<'a> Pump<'a> {
         }
         let mark = event.id.as_ref().map(|id| Mark::of(id, &event.data));
         let before = self.cursor.clone();
+        let is_bare = event.data.trim_ascii().is_empty();
         if let (Some(id), Some(mark)) = (&event.id, mark) {
-            self.cursor = Cursor::behind(id, mark);
+            let cursor = Cursor::behind(id, mark);
+            // Where a replay meets what comes live, some servers drop an event, and then say where
+            // they stand behind it: only what brings a message tells how far it was read.
+            if !(resumed && is_bare && before.is_some() && cursor.is_some()) {
+                self.cursor = cursor;
+            }
         }
         let id_of = |cursor: &Option<Cursor>| cursor.as_ref().map(|cursor| cursor.id.clone());
         let is_moved = id_of(&self.cursor) != id_of(&before);
         self.progressed |= is_moved && self.cursor.is_some();
-        if event.data.trim_ascii().is_empty() {
+        if is_bare {
             if is_moved && self.channel != Channel::Unknown {
                 self.session.calls.stand_at(self.channel, text_of(self.cursor.as_ref())).await;
             }
             return;
         }
-        self.silence.1 = Instant::now();
+        self.heard = Instant::now();
+        self.silence.1 = self.heard;
         if !event.is_message() {
             return tracing::debug!("an event that is no message was skipped");
         }
@@ -203,6 +229,14 @@ impl<'a> Pump<'a> {
         if !self.session.calls.deliver(self.channel, message, cursor).await {
             tracing::debug!("a response of no running call was dropped");
         }
+    }
+}
+
+/// Waits until nothing came for so long.
+async fn silent(heard: Instant, patience: Option<Duration>) {
+    match patience {
+        Some(patience) => sleep_until(heard + patience).await,
+        None => pending().await,
     }
 }
 

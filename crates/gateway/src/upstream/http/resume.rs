@@ -20,6 +20,12 @@ const BACKOFF_MS: u64 = 200;
 /// Longest wait between two attempts, where the server says nothing.
 const BACKOFF_MAX_MS: u64 = 5_000;
 
+/// A resumed stream that is silent for so long is asked for once more: some servers lose an event
+/// where the replay meets what comes live, and bring it to whoever asks again. Doubled each time.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest such silence.
+const PATIENCE_MAX: Duration = Duration::from_secs(30);
+
 /// What an attempt gave.
 enum Attempt {
     Stream(Body),
@@ -64,6 +70,7 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
     let limits = &session.origin.limits.upstream;
     let mut backoff = Backoff::new(BACKOFF_MS, BACKOFF_MAX_MS);
     let mut since = Instant::now();
+    let mut patience = PATIENCE;
     loop {
         if end == End::Broken {
             session.suspect();
@@ -78,7 +85,9 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
             return "a message cannot be used";
         }
         let Some(cursor) = pump.cursor.clone() else { return "its events have no ids" };
-        if pump.progressed {
+        if pump.progressed || end == End::Silent {
+            // A connection that was held open was a good one.
+            patience = if pump.progressed { PATIENCE } else { PATIENCE_MAX.min(patience * 2) };
             pump.progressed = false;
             backoff.reset();
             since = Instant::now();
@@ -103,7 +112,10 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
         let limit = Duration::from_millis(limits.head_max_ms);
         end = match timeout(limit, session.get(Some(&cursor.id))).await {
             Ok(Ok(response)) => match attempt(session, response) {
-                Attempt::Stream(stream) => pump.run(stream, true).await,
+                Attempt::Stream(stream) => {
+                    pump.patience = Some(patience);
+                    pump.run(stream, true).await
+                }
                 Attempt::Again => End::Broken,
                 Attempt::Refused => return "the server refused to resume it",
             },
