@@ -51,12 +51,13 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         matrix::steps(&mut runner, &[Kind::Fastmcp, Kind::Everything])?;
         build_and_e2e(&mut runner, &["--all"])?;
         proofs::crash_step(&mut runner)?;
+        proofs::model_step(&mut runner, &[])?;
         proofs::conformance_steps(&mut runner, &[])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!("release build, end to end (cargo xtask e2e), crash, conformance");
+        println!("release build, end to end (cargo xtask e2e), crash, model, conformance");
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ mod check;
 mod claim;
 mod client;
 mod facts;
+#[cfg(feature = "model-check")]
+mod fingerprint;
 mod get;
 mod journal;
 mod mark;
@@ -32,6 +34,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use check::Footprint;
+#[cfg(feature = "model-check")]
+pub use fingerprint::Judgement;
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
 pub use row::{Reserved, SessionRow};
@@ -119,6 +123,8 @@ pub struct Session {
     /// Events up to this one that are not in the log may have been lost with a process.
     lost_through: Seq,
     ended: bool,
+    #[cfg(feature = "model-check")]
+    judgements: Vec<Judgement>,
 }
 
 /// A replay whose gate is closed (design section 6).
@@ -197,6 +203,8 @@ impl Session {
             reserved,
             lost_through: Seq::ORIGIN,
             ended: false,
+            #[cfg(feature = "model-check")]
+            judgements: Vec::new(),
         }
     }
 
@@ -208,6 +216,8 @@ impl Session {
     /// undone and decided again, anything else comes again without the row. Such a claim is always
     /// alone in its output.
     pub fn handle(&mut self, input: Input, now_ms: u64, out: &mut Output) {
+        #[cfg(feature = "model-check")]
+        self.judgements.clear();
         if self.ended {
             return;
         }
