@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::policy::Decision;
 use crate::rejection::{Reason, Rejection};
 use crate::stream::{Connection, Release, StreamState};
+use crate::tool::Class;
 
 /// A POST between its arrival and its verdict.
 #[derive(Clone, Debug)]
@@ -165,6 +166,25 @@ impl Session {
         let waiter = self.waiting.remove(&connection)?;
         self.queue.retain(|&queued| queued != connection);
         Some(waiter)
+    }
+
+    /// True if an equal POST that came before has proved that its connection lives, and still waits:
+    /// first come, first served. Its connection may have died since: behind the newer one it would
+    /// run as that one's twin.
+    pub(super) fn is_behind_twin(&self, waiter: &Waiter) -> bool {
+        let settings = &self.start.settings;
+        let params = |request: &Request| {
+            let effectful = self.tools.classify(&request.message, settings) == Class::Effectful;
+            (request.token.is_none() && effectful).then(|| request.message.canonical_params_hash())
+        };
+        let own: Vec<_> = waiter.requests.iter().filter_map(params).collect();
+        let mut older = self.waiting.range(..waiter.connection.id).map(|(_, other)| other);
+        older.any(|other| {
+            let waits = matches!(other.wait, Wait::Turn | Wait::Twin | Wait::Reset);
+            let is_proven = waits && other.headers == Headers::Acknowledged;
+            is_proven
+                && other.requests.iter().filter_map(params).any(|theirs| own.contains(&theirs))
+        })
     }
 
     /// Decides waiting POSTs again: twins, resets and joins each on their own, then the queue in
