@@ -4,6 +4,9 @@ use crate::config::Network;
 use crate::model::Model;
 use crate::world::{Closing, Exchange, Place, RunState, Standing, World};
 
+/// Deadlines that may pass while something is on its way, but for a direct path.
+const DELAYS_MAX: u8 = 1;
+
 /// One thing that happens. Numbers are places in the lists of [`World`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -49,6 +52,8 @@ pub enum Action {
     Crash,
     /// The gateway is started again with an empty store.
     Wipe,
+    /// The session looks at what waits.
+    Review,
     /// Time passes to the next deadline.
     Pass,
 }
@@ -72,6 +77,9 @@ pub fn possible(model: &Model, world: &World, actions: &mut Vec<Action>) {
     }
     if spent.wipes < faults.wipes {
         actions.push(Action::Wipe);
+    }
+    if world.has_review() {
+        return actions.push(Action::Review);
     }
     let next = world.next_moment(model);
     if spent.passes < faults.passes && next.is_some_and(|at| may_pass(model, world, at)) {
@@ -204,21 +212,33 @@ fn of_server(model: &Model, world: &World, actions: &mut Vec<Action>) {
 /// the next deadline, in whatever order, and a client reads or gives up while a reset would still
 /// count.
 fn may_pass(model: &Model, world: &World, until_ms: u64) -> bool {
-    let writes = |exchange: &Exchange| !exchange.is_over && may_write(world, exchange);
-    if world.exchanges.iter().any(writes) {
+    let mut open = world.exchanges.iter().filter(|exchange| !exchange.is_over);
+    if open.any(|exchange| may_write(world, exchange)) {
         return false;
     }
-    if model.config.network != Network::Direct {
-        return true;
+    let delays_max = if model.config.network == Network::Direct { 0 } else { DELAYS_MAX };
+    if world.spent.delays >= delays_max && world.has_travellers(model) {
+        return false;
     }
     let window_ms = model.settings.limits.reset_window_ms;
-    world.exchanges.iter().filter(|exchange| !exchange.is_over).all(|exchange| {
-        let travels =
-            exchange.path_is_up && (exchange.closing != Closing::None || is_on_its_way(exchange));
-        let unread = exchange.client_is_there && exchange.has_unread();
-        let late = exchange.acknowledged_ms.is_some_and(|at_ms| until_ms > at_ms + window_ms);
-        !travels && !(unread && late)
-    })
+    let mut open = world.exchanges.iter().filter(|exchange| !exchange.is_over);
+    model.config.network != Network::Direct
+        || open.all(|exchange| {
+            let unread = exchange.client_is_there && exchange.has_unread();
+            let late = exchange.acknowledged_ms.is_some_and(|at_ms| until_ms > at_ms + window_ms);
+            !(unread && late)
+        })
+}
+
+impl World {
+    /// Something is on its way, and will arrive.
+    pub fn has_travellers(&self, model: &Model) -> bool {
+        let proxy = model.config.network == Network::Proxy;
+        self.exchanges.iter().filter(|exchange| !exchange.is_over).any(|exchange| {
+            let passes = exchange.path_is_up || proxy;
+            passes && (exchange.closing != Closing::None || is_on_its_way(exchange))
+        })
+    }
 }
 
 fn is_on_its_way(exchange: &Exchange) -> bool {

@@ -5,7 +5,7 @@
 use rejoin_core::id::{EventId, Seq, SessionId, StreamId};
 use rejoin_core::ledger::Phase;
 use rejoin_core::migration::{SessionStreamState, authorize_post_migration};
-use rejoin_core::policy::{Original, Place, TokenFact, Verdict};
+use rejoin_core::policy::{Ablation, Original, Place, TokenFact, Verdict};
 use rejoin_core::session::Judgement;
 use rejoin_core::settings::Delivery;
 use rejoin_core::stream::{Release, StreamState};
@@ -15,6 +15,9 @@ use crate::world::World;
 
 /// Compares all that the last input made the session judge.
 pub fn compare(world: &mut World) {
+    if world.session.start().settings.ablation != Ablation::Nothing {
+        return;
+    }
     let verdicts = world.session.judgements().iter().filter_map(|judgement| {
         let [original] = &judgement.originals[..] else { return None };
         let accepted = plain_rule(world, judgement, original)?;

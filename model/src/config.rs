@@ -10,7 +10,8 @@ pub enum Network {
     /// the next deadline, though other connections may be faster; a path does not die while an
     /// answer lies acknowledged but unread; the client reads or gives up within `reset_window`.
     Direct,
-    /// Paths die at any moment, and whatever is on them with them.
+    /// Paths die at any moment, and whatever is on them with them; once, what travels is later than
+    /// a deadline; a client reads as late as it likes, or lets its HTTP library keep what it took.
     Any,
     /// A proxy: it acknowledges for the client, and tells of nothing that happens to that one.
     Proxy,
@@ -138,6 +139,8 @@ pub struct Faults {
     pub progress: u8,
     /// True if time goes on beyond a minute without anything, to the end of the repeat window.
     pub windows: bool,
+    /// True if the session looks at what waits only some time after it could: what comes is first.
+    pub slow_review: bool,
     /// True if the client closes only where it has read an event before.
     pub after_reading: bool,
 }

@@ -24,14 +24,19 @@ impl World {
     /// Feeds an input and all that follows from it at once.
     pub fn feed(&mut self, model: &Model, input: Input) {
         let mut inputs = VecDeque::from([input]);
+        let at_once = !model.config.faults.slow_review;
         for _ in 0..STEPS_MAX {
-            let next = inputs
-                .pop_front()
-                .or_else(|| (self.session.poll_timeout() == Some(0)).then_some(Input::Tick));
+            let due = at_once && self.has_review();
+            let next = inputs.pop_front().or_else(|| due.then_some(Input::Tick));
             let Some(input) = next else { return };
             self.step(model, input, &mut inputs);
         }
         self.break_property(Property::Invariant);
+    }
+
+    /// The session wants to look at what waits.
+    pub fn has_review(&self) -> bool {
+        self.session.poll_timeout() == Some(0)
     }
 
     /// Something was seen on the connection of an exchange.
@@ -247,11 +252,11 @@ impl World {
                 if let Some(call) = original.filter(|_| matches!(verdict, "record" | "collect")) {
                     self.charge(intent, call, model);
                 }
-                let reason = reason.map_or("", Reason::name);
+                let reason = reason.map_or_else(String::new, |why| format!(" {}", why.name()));
                 let of = original.map_or_else(String::new, |call| format!(", for call {call}"));
                 let as_call = call.map_or_else(String::new, |call| format!(" as call {call}"));
                 self.tell(|| {
-                    format!("row {row} on connection {connection}: {verdict}{as_call} {reason}{of}")
+                    format!("row {row} on connection {connection}: {verdict}{as_call}{reason}{of}")
                 });
             }
             Note::StreamMoved { stream, from, to } => {

@@ -158,8 +158,17 @@ impl World {
         self.exchanges[at].is_over = true;
     }
 
+    fn come_to_rest(&mut self, model: &Model) {
+        for _ in 0..PASSES_MAX {
+            if self.has_review() {
+                self.feed(model, Input::Tick);
+            }
+        }
+    }
+
     fn pass_all(&mut self, model: &Model) {
         for _ in 0..PASSES_MAX {
+            self.come_to_rest(model);
             if self.any_next_moment().is_none() {
                 return;
             }
@@ -176,6 +185,7 @@ impl World {
         let ran = self.runs.len();
         self.post_as(model, intent, spec.posts_max + nth);
         for _ in 0..PASSES_MAX {
+            self.come_to_rest(model);
             let exchange = &self.exchanges[at];
             if self.runs.len() > ran || exchange.standing == Standing::Answered {
                 // A held one may have been refused on its stream.

@@ -106,7 +106,10 @@ fn search_all(jobs: &[Job], states_max: usize) -> Vec<Found> {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(at) else { return };
                     let found = search(&job.config, job.until, states_max);
-                    eprintln!("{:?} {} {}", found.took, found.states, title(&job.config));
+                    let names = found.violations.iter().map(|(property, ..)| property.name());
+                    let names: Vec<_> = names.collect();
+                    let seconds = found.took.as_secs();
+                    eprintln!("{} s {} {} {names:?}", seconds, found.states, title(&job.config));
                     if let Ok(mut all) = all.lock() {
                         all.push((at, found));
                     }

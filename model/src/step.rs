@@ -54,8 +54,10 @@ impl World {
             Action::Die => self.die(model),
             Action::Crash => self.crash(model),
             Action::Wipe => self.wipe(model),
+            Action::Review => self.feed(model, Input::Tick),
             Action::Pass => {
                 self.spent.passes = self.spent.passes.saturating_add(1);
+                self.spent.delays += u8::from(self.has_travellers(model));
                 self.pass(model);
             }
         }
@@ -287,7 +289,8 @@ impl World {
         self.feed(model, Input::Gone(id));
     }
 
-    fn lost(&mut self, model: &Model, at: usize) {
+    /// The stream of an exchange loses its connection.
+    pub fn lost(&mut self, model: &Model, at: usize) {
         let exchange = &mut self.exchanges[at];
         exchange.is_over = true;
         exchange.body_runs = false;

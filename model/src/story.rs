@@ -79,6 +79,7 @@ fn line(model: &Model, world: &World, action: Action) -> String {
         Action::Die => "The server dies.".to_owned(),
         Action::Crash => "The gateway is killed, and started again with its store.".to_owned(),
         Action::Wipe => "The gateway is started again with an empty store.".to_owned(),
+        Action::Review => "The session looks at what waits.".to_owned(),
         Action::Pass => "Time passes to the next moment that matters.".to_owned(),
     }
 }

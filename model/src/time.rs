@@ -28,7 +28,16 @@ impl World {
     pub fn any_next_moment(&self) -> Option<u64> {
         let mark = self.marks.iter().copied().filter(|&at_ms| at_ms > self.now_ms).min();
         let deadline = self.session.next_deadline_ms().map(|at_ms| at_ms.max(self.now_ms));
-        mark.into_iter().chain(deadline).min()
+        let stalls = (0..self.exchanges.len()).filter_map(|at| self.stalls_ms(at));
+        mark.into_iter().chain(deadline).chain(stalls).min()
+    }
+
+    /// When the gateway counts the connection of a replay as lost, since it takes nothing.
+    fn stalls_ms(&self, at: usize) -> Option<u64> {
+        let exchange = &self.exchanges[at];
+        let is_stuck = exchange.reports_replay && !exchange.is_over && !exchange.is_acknowledged();
+        let stall_ms = self.session.start().settings.limits.replay_stall_ms;
+        is_stuck.then_some((exchange.came_ms + stall_ms).max(self.now_ms))
     }
 
     /// Jumps there.
@@ -43,6 +52,11 @@ impl World {
             self.feed(model, Input::Tick);
         }
         self.now_ms = at_ms;
+        for at in 0..self.exchanges.len() {
+            if self.stalls_ms(at) == Some(at_ms) {
+                self.lost(model, at);
+            }
+        }
         let now_ms = self.now_ms;
         self.marks.retain(|&mark_ms| mark_ms > now_ms);
         self.look_at_holds(model);

@@ -312,6 +312,8 @@ pub struct Spent {
     pub deaths: u8,
     /// As there.
     pub passes: u8,
+    /// Deadlines that passed while something was on its way.
+    pub delays: u8,
 }
 
 impl World {
