@@ -1,8 +1,9 @@
 //! What can happen next.
 
 use crate::config::Network;
+use crate::exchange::{Closing, Exchange, Place, Standing};
 use crate::model::Model;
-use crate::world::{Closing, Exchange, Place, RunState, Standing, World};
+use crate::world::{RunState, World};
 
 /// Deadlines that may pass while something is on its way, but for a direct path.
 const DELAYS_MAX: u8 = 1;
@@ -50,6 +51,8 @@ pub enum Action {
     Die,
     /// The gateway is killed, and started again with its store.
     Crash,
+    /// The power is cut, and the gateway started again with what was synced.
+    PowerCut,
     /// The gateway is started again with an empty store.
     Wipe,
     /// The session looks at what waits.
@@ -74,6 +77,9 @@ pub fn possible(model: &Model, world: &World, actions: &mut Vec<Action>) {
     let (faults, spent) = (&model.config.faults, &world.spent);
     if spent.crashes < faults.crashes {
         actions.push(Action::Crash);
+    }
+    if spent.power_cuts < faults.power_cuts {
+        actions.push(Action::PowerCut);
     }
     if spent.wipes < faults.wipes {
         actions.push(Action::Wipe);

@@ -1,5 +1,5 @@
-//! The configurations. Each looks at one way in which things go wrong; together they are the bounded
-//! space of docs/proof.md.
+//! The configurations. Each looks at one way in which things go wrong; together they are the
+//! bounded space of docs/proof.md.
 
 use rejoin_core::settings::{Delivery, OnRepeat};
 
@@ -12,6 +12,7 @@ const ALWAYS: Faults = Faults {
     fins: 0,
     resets: 0,
     crashes: 0,
+    power_cuts: 0,
     wipes: 0,
     deaths: 0,
     passes: u8::MAX,
@@ -91,6 +92,13 @@ pub fn crash() -> Config {
     Config::new("crash", "the gateway is killed and started again", &intents, faults)
 }
 
+/// The power is cut: what had not to be synced is lost.
+pub fn power_cut() -> Config {
+    let faults = Faults { closes: 1, power_cuts: 1, progress: 1, ..ALWAYS };
+    let intents = [Intent::once(0).posts(2).gets(1)];
+    Config::new("power cut", "the power is cut; what was not synced is lost", &intents, faults)
+}
+
 /// The server dies.
 pub fn death() -> Config {
     let faults = Faults { closes: 1, deaths: 1, ..ALWAYS };
@@ -119,7 +127,7 @@ pub fn cancel() -> Config {
 
 /// One call with a token.
 pub fn token() -> Config {
-    let faults = Faults { closes: 2, cuts: 1, ..ALWAYS };
+    let faults = Faults { closes: 1, cuts: 1, ..ALWAYS };
     Config::new("token", "one call with a token", &[Intent::once(0).posts(3).token(1)], faults)
 }
 
@@ -269,6 +277,7 @@ pub fn all() -> Vec<Config> {
         other_call_cut(),
         retry_and_other(),
         crash(),
+        power_cut(),
         death(),
         state_lost(),
         cancel(),
@@ -316,8 +325,10 @@ pub fn sufficiency() -> Vec<Config> {
     for config in over_any_path() {
         configs.push(config.delivery(Delivery::Proved).over(Network::Any));
     }
-    for config in [token(), token_cancel(), token_twins()] {
-        configs.push(config.clone().over(Network::Any));
+    for config in [token(), token_cancel()] {
+        configs.push(config.over(Network::Any));
+    }
+    for config in [token(), token_cancel(), token_twins(), token_after_loss()] {
         configs.push(config.over(Network::Proxy));
     }
     for on_repeat in [OnRepeat::Join, OnRepeat::Reject] {
@@ -334,8 +345,8 @@ pub fn swallowed() -> Config {
     config.over(Network::Proxy).no_twins()
 }
 
-/// What no setting but `twin_window_ms = 0` or a token can see: a proxy answers for a client that has
-/// left, so its repeat is taken for a twin.
+/// What no setting but `twin_window_ms = 0` or a token can see: a proxy answers for a client that
+/// has left, so its repeat is taken for a twin.
 pub fn twin_behind_proxy() -> Config {
     let config = Config { name: "twin behind a proxy", ..retry() };
     config.over(Network::Proxy).delivery(Delivery::Proved)

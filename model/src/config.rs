@@ -129,6 +129,8 @@ pub struct Faults {
     pub resets: u8,
     /// The gateway is killed and started again with its store.
     pub crashes: u8,
+    /// The machine loses its power, and the gateway is started again with what was synced.
+    pub power_cuts: u8,
     /// The gateway is started again without it.
     pub wipes: u8,
     /// The server dies.

@@ -4,9 +4,10 @@ use rejoin_core::id::Epoch;
 use rejoin_core::input::{FromUpstream, Input};
 use rejoin_core::session::Session;
 
+use crate::exchange::{Closing, Standing};
 use crate::model::Model;
 use crate::store::Store;
-use crate::world::{Closing, RunState, Standing, World};
+use crate::world::{RunState, World};
 
 impl World {
     /// The server is gone, and what it kept.
@@ -19,9 +20,17 @@ impl World {
         self.feed(model, Input::Upstream(FromUpstream::Closed));
     }
 
+    /// What was not synced is gone.
+    pub fn lose_power(&mut self) {
+        let Some((last_seq, tokens)) = self.store.as_mut().and_then(Store::lose_power) else {
+            return;
+        };
+        self.log.retain(|event| event.seq <= last_seq);
+        self.tokens = tokens;
+    }
+
     /// The process is killed; another one takes the session from the store.
     pub fn crash(&mut self, model: &Model) {
-        self.spent.crashes += 1;
         let Some(store) = &self.store else { return };
         let start = self.session.start().clone();
         let (session, first) = Session::restart(start, store.stored(), self.now_ms);
@@ -39,7 +48,7 @@ impl World {
         self.ledger_epoch += 1;
         let Epoch(epoch) = self.session.start().epoch;
         self.session = model.session(epoch + 1, self.now_ms);
-        self.store = self.store.is_some().then(|| Store::new(self.session.start()));
+        self.store = self.store.is_some().then(|| Store::new(self.session.start(), false));
         self.tokens.clear();
         self.log.clear();
         self.end_process();

@@ -13,9 +13,10 @@ use rejoin_core::token::DedupRecord;
 
 use crate::agree;
 use crate::config::Effect as Repeats;
+use crate::exchange::{Exchange, Standing};
 use crate::model::Model;
 use crate::property::Property;
-use crate::world::{Exchange, Logged, Run, RunState, Says, Standing, World};
+use crate::world::{Logged, Run, RunState, Says, World};
 
 /// Inputs that one may cause; more would be a session that never comes to rest.
 const STEPS_MAX: usize = 200;
@@ -58,7 +59,7 @@ impl World {
             return self.step(model, Input::TokenTaken { call, record }, inputs);
         }
         if let Some(store) = &mut self.store {
-            store.commit(&out.batch);
+            store.commit(&out.batch, &self.tokens);
         }
         for event in out.batch.events.into_iter().map(logged) {
             self.loss_untold &= event.says != Says::Error(Some(Reason::StateLost));
@@ -183,7 +184,7 @@ impl World {
             ToUpstream::Call { call, asked_by, .. } => {
                 let Some(connection) = asked_by else { return };
                 let intent = self.exchange(connection).intent;
-                let at_once = model.config.faults.crashes == 0;
+                let at_once = self.store.is_none();
                 let state = RunState::Coming;
                 self.mark_claim();
                 self.runs.push(Run { call, intent, state, progress: 0, cancelled: false });

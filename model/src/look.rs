@@ -6,9 +6,10 @@ use rejoin_core::settings::Delivery;
 use rejoin_core::stream::{Stream, StreamState};
 
 use crate::config::{Effect, Network};
+use crate::exchange::{Closing, Exchange, Standing};
 use crate::model::Model;
 use crate::property::Property;
-use crate::world::{Closing, Exchange, RunState, Standing, World};
+use crate::world::{RunState, World};
 
 /// Jumps in time that the last question may take.
 const PASSES_MAX: usize = 60;

@@ -104,7 +104,9 @@ impl Model {
 
     fn first(&self) -> World {
         let session = self.session(1, START_MS);
-        let store = (self.config.faults.crashes > 0).then(|| Store::new(session.start()));
+        let faults = &self.config.faults;
+        let (crashes, power_cuts) = (faults.crashes > 0, faults.power_cuts > 0);
+        let store = (crashes || power_cuts).then(|| Store::new(session.start(), power_cuts));
         World {
             now_ms: START_MS,
             session,

@@ -13,6 +13,7 @@ use crate::config::{Config, Network};
 use crate::necessity::{self, Part};
 use crate::property::Property;
 use crate::search::{Found, search};
+use crate::sound;
 
 /// Searches at a time: the machine that runs the checks has two cores.
 const WORKERS: usize = 2;
@@ -68,8 +69,9 @@ pub fn run(wanted: &Wanted) -> bool {
     parts.extend(necessity::conditions());
     parts.extend(necessity::rows());
     let jobs = jobs(&parts, only);
+    let mut is_good = !only.is_empty() || check_fingerprints();
     let found = search_all(&jobs, wanted.states_max);
-    let mut is_good = print_sufficiency(&jobs, &found);
+    is_good &= print_sufficiency(&jobs, &found);
     is_good &= print_necessity(&parts, &jobs, &found, wanted);
     let states: usize = found.iter().map(|found| found.states).sum();
     let compared: u64 =
@@ -80,6 +82,25 @@ pub fn run(wanted: &Wanted) -> bool {
     );
     println!("{} searches, {} s", found.len(), begun.elapsed().as_secs());
     println!("{}", if is_good { "as expected" } else { "NOT as expected" });
+    is_good
+}
+
+/// Before anything is trusted: states that count as the same behave alike.
+fn check_fingerprints() -> bool {
+    let configs = [catalogue::retry(), catalogue::cancel(), catalogue::death()];
+    let mut is_good = true;
+    for config in configs {
+        match sound::arrivals_alike(&config) {
+            Some(arrivals) => {
+                println!("{}: {arrivals} arrivals at a known state behave as it", title(&config));
+            }
+            None => {
+                println!("{}: NOT alike: two states with one fingerprint", title(&config));
+                is_good = false;
+            }
+        }
+    }
+    println!();
     is_good
 }
 

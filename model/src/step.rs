@@ -6,9 +6,10 @@ use rejoin_core::token::{DedupKey, Token};
 
 use crate::action::Action;
 use crate::config::{Effect, Network};
+use crate::exchange::{Closing, Exchange, Place, Standing};
 use crate::model::{Model, parse};
 use crate::property::Property;
-use crate::world::{Believed, Closing, Exchange, Place, RunState, Says, Standing, World};
+use crate::world::{Believed, RunState, Says, World};
 
 impl World {
     /// Does it, and looks at what must hold.
@@ -52,7 +53,15 @@ impl World {
             Action::Answer(run) => self.answer(model, run),
             Action::Stop(run) => self.runs[run].state = RunState::Over,
             Action::Die => self.die(model),
-            Action::Crash => self.crash(model),
+            Action::Crash => {
+                self.spent.crashes += 1;
+                self.crash(model);
+            }
+            Action::PowerCut => {
+                self.spent.power_cuts += 1;
+                self.lose_power();
+                self.crash(model);
+            }
             Action::Wipe => self.wipe(model),
             Action::Review => self.feed(model, Input::Tick),
             Action::Pass => {

@@ -1,4 +1,5 @@
 //! What a store keeps of the session, and gives back after a crash: every batch, whole, in order.
+//! After a power cut: those up to the last that had to survive one.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -9,10 +10,22 @@ use rejoin_core::id::{CallId, Seq, StreamId};
 use rejoin_core::ledger::Call;
 use rejoin_core::session::{Session, SessionRow, SessionStart, Stored, Tail};
 use rejoin_core::stream::Stream;
+use rejoin_core::token::{DedupKey, DedupRecord};
+
+/// Rows of tokens.
+pub type Tokens = BTreeMap<DedupKey, DedupRecord>;
+
+/// The store of one session.
+#[derive(Clone, Debug)]
+pub struct Store {
+    rows: Rows,
+    /// What a power cut leaves, if there may be one.
+    synced: Option<Box<(Rows, Tokens)>>,
+}
 
 /// The rows of one session.
 #[derive(Clone, Debug)]
-pub struct Store {
+struct Rows {
     row: Arc<SessionRow>,
     calls: BTreeMap<CallId, Arc<Call>>,
     streams: BTreeMap<StreamId, Arc<Stream>>,
@@ -22,7 +35,48 @@ pub struct Store {
 
 impl Store {
     /// That of a session which has just been started.
-    pub fn new(start: &SessionStart) -> Self {
+    pub fn new(start: &SessionStart, power_may_be_cut: bool) -> Self {
+        let rows = Rows::new(start);
+        let synced = power_may_be_cut.then(|| Box::new((rows.clone(), Tokens::new())));
+        Self { rows, synced }
+    }
+
+    /// Commits a batch, with the rows of tokens as they are then.
+    pub fn commit(&mut self, batch: &Batch, tokens: &Tokens) {
+        self.rows.commit(batch);
+        if let Some(synced) = self.synced.as_mut().filter(|_| batch.durable) {
+            **synced = (self.rows.clone(), tokens.clone());
+        }
+    }
+
+    /// Only what had to survive is left: the last event, and the rows of tokens.
+    pub fn lose_power(&mut self) -> Option<(Seq, Tokens)> {
+        let (rows, tokens) = (**self.synced.as_ref()?).clone();
+        self.rows = rows;
+        Some((self.rows.last_seq, tokens))
+    }
+
+    /// All of it.
+    pub fn stored(&self) -> Stored {
+        self.rows.stored()
+    }
+
+    /// Feeds what of it may differ from the session's memory to a hasher: the session as it would
+    /// be after a restart, seen through its projection.
+    pub fn hash_at(&self, start: &SessionStart, now_ms: u64, state: &mut impl Hasher) {
+        self.rows.hash_at(start, now_ms, state);
+        if let Some(synced) = &self.synced {
+            let (rows, tokens) = &**synced;
+            rows.hash_at(start, now_ms, state);
+            for (key, record) in tokens {
+                (key, record.owner, std::mem::discriminant(&record.outcome)).hash(state);
+            }
+        }
+    }
+}
+
+impl Rows {
+    fn new(start: &SessionStart) -> Self {
         Self {
             row: Arc::new(start.row()),
             calls: BTreeMap::new(),
@@ -32,8 +86,7 @@ impl Store {
         }
     }
 
-    /// Commits a batch.
-    pub fn commit(&mut self, batch: &Batch) {
+    fn commit(&mut self, batch: &Batch) {
         if let Some(row) = &batch.session {
             self.row = Arc::new((**row).clone());
         }
@@ -64,8 +117,7 @@ impl Store {
         }
     }
 
-    /// All of it.
-    pub fn stored(&self) -> Stored {
+    fn stored(&self) -> Stored {
         Stored {
             row: (*self.row).clone(),
             calls: self.calls.values().map(|call| (**call).clone()).collect(),
@@ -75,9 +127,7 @@ impl Store {
         }
     }
 
-    /// Feeds what of it may differ from the session's memory to a hasher: the session as it would
-    /// be after a restart, seen through its projection.
-    pub fn hash_at(&self, start: &SessionStart, now_ms: u64, state: &mut impl Hasher) {
+    fn hash_at(&self, start: &SessionStart, now_ms: u64, state: &mut impl Hasher) {
         let (session, _) = Session::restart(start.clone(), self.stored(), now_ms);
         session.hash_at(now_ms, state);
         self.last_seq.hash(state);

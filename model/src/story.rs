@@ -65,7 +65,7 @@ fn line(model: &Model, world: &World, action: Action) -> String {
         Action::Cut(at) => format!("The path of {} dies without a word.", of(at)),
         Action::Closed(at) => {
             let how = match world.exchanges[at].closing {
-                crate::world::Closing::Reset => "reset",
+                crate::exchange::Closing::Reset => "reset",
                 _ => "FIN",
             };
             format!("The client's {how} of {} comes to the gateway.", of(at))
@@ -78,6 +78,7 @@ fn line(model: &Model, world: &World, action: Action) -> String {
         Action::Stop(run) => format!("The server stops call {} without an answer.", call(run)),
         Action::Die => "The server dies.".to_owned(),
         Action::Crash => "The gateway is killed, and started again with its store.".to_owned(),
+        Action::PowerCut => "The power is cut; the gateway is started again.".to_owned(),
         Action::Wipe => "The gateway is started again with an empty store.".to_owned(),
         Action::Review => "The session looks at what waits.".to_owned(),
         Action::Pass => "Time passes to the next moment that matters.".to_owned(),

@@ -1,9 +1,10 @@
 //! Virtual time: it jumps to the next moment at which anything may change.
 //!
-//! Every comparison of times in the session is between `now` and a moment plus a limit. Those with a
-//! timer are the session's own deadlines; the others are marked here when they begin: the twin
+//! Every comparison of times in the session is between `now` and a moment plus a limit. Those with
+//! a timer are the session's own deadlines; the others are marked here when they begin: the twin
 //! window of a call, what counts as fresh after an end, the repeat window. Between two moments
-//! nothing changes with time, so whatever the environment does there it may as well do at the first.
+//! nothing changes with time, so whatever the environment does there it may as well do at the
+//! first.
 
 use rejoin_core::input::Input;
 use rejoin_core::stream::StreamState;

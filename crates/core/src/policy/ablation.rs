@@ -1,5 +1,5 @@
-//! The rule with a part of it missing: only the model check does so (feature `model-check`), to show
-//! what each part is needed for.
+//! The rule with a part of it missing: only the model check does so (feature `model-check`), to
+//! show what each part is needed for.
 
 use super::{Original, Place, RequestFacts, SessionFacts, TokenFact};
 use crate::ledger::Phase;

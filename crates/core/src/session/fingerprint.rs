@@ -2,10 +2,10 @@
 //! was judged (feature `model-check`).
 //!
 //! Two sessions with the same projection behave alike from then on: every comparison of times in
-//! this crate is of a difference with `now`, so only ages count, and an age beyond the longest limit
-//! within the check's horizon is as good as any other. Left out are what is a function of the rest
-//! (`owed`, running calls, bytes of the log), and what only limits beyond that horizon look at (when
-//! a stream was opened, when a call was heard of, the sweep, idleness).
+//! this crate is of a difference with `now`, so only ages count, and an age beyond the longest
+//! limit within the check's horizon is as good as any other. Left out are what is a function of the
+//! rest (`owed`, running calls, bytes of the log), and what only limits beyond that horizon look at
+//! (when a stream was opened, when a call was heard of, the sweep, idleness).
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};

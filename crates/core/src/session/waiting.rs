@@ -168,9 +168,9 @@ impl Session {
         Some(waiter)
     }
 
-    /// True if an equal POST that came before has proved that its connection lives, and still waits:
-    /// first come, first served. Its connection may have died since: behind the newer one it would
-    /// run as that one's twin.
+    /// True if an equal POST that came before has proved that its connection lives, and still
+    /// waits: first come, first served. Its connection may have died since: behind the newer one it
+    /// would run as that one's twin.
     pub(super) fn is_behind_twin(&self, waiter: &Waiter) -> bool {
         let settings = &self.start.settings;
         let params = |request: &Request| {
