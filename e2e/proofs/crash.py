@@ -12,10 +12,10 @@ durability, a stdio server and one over HTTP.
 
 What was recorded must show: no call executed twice (the servers count in a synced file); what a
 client read is what a replay from the stream's origin gives, byte for byte; every request answered
-within 20 s; every call ended by a result or by an error that says its outcome is unknown. The server
-over HTTP outlives the gateways and keeps its events: a call that its client had read of ends by its
-result, and no state is lost. There is one line for each finding, with its round and seed: `--only
-ROUND --seed S` runs that round again. The exit status is 0 if there is none.
+within 20 s; every call ended by a result or by an error that says its outcome is unknown. The
+server over HTTP outlives the gateways and keeps its events: a call that its client had read of ends
+by its result, and no state is lost. There is one line for each finding, with its round and seed:
+`--only ROUND --seed S` runs that round again. The exit status is 0 if there is none.
 """
 
 import argparse

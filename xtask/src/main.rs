@@ -23,7 +23,8 @@ usage: cargo xtask COMMAND
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
-                  100 rounds of crash, a quick bench, the official conformance suites
+                  100 rounds of crash, a quick bench, the model check, the official
+                  conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -43,6 +44,9 @@ usage: cargo xtask COMMAND
                   principal is answered, and after how long, with another's ids
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
                   nobody deletes; memory, children and open files stay flat
+  model [ARGS...] the model check: every reachable state of the session state machine,
+                  within bounds, and what is violated without each part of the rule
+                  (docs/proof.md; --write keeps its stories anew)
   crash [ARGS...] release build, then e2e/proofs/crash.py: 100 rounds (--rounds N) of
                   calls, kill -9 and restart; nothing lost, nothing run twice
   churn [--sessions N]
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         ["healthy", rest @ ..] => proofs::healthy(rest),
         ["conformance", rest @ ..] => proofs::conformance(rest),
         ["proxies", rest @ ..] => proofs::proxies(rest),
+        ["model", rest @ ..] => proofs::model(rest),
         [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
         ["churn", rest @ ..] => proofs::churn(rest),
         ["bench", rest @ ..] => bench::run(rest),

@@ -52,12 +52,13 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         build_and_e2e(&mut runner, &["--all"])?;
         proofs::crash_step(&mut runner)?;
         bench::steps(&mut runner, "store", &["--quick"])?;
+        proofs::model_step(&mut runner, &[])?;
         proofs::conformance_steps(&mut runner, &[])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!("release build, end to end (cargo xtask e2e), crash, bench, conformance");
+        println!("release build, end to end (cargo xtask e2e), crash, bench, model, conformance");
     }
     Ok(())
 }

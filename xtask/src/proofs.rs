@@ -1,5 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`: proofs
-//! by programs of their own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`, `model`:
+//! proofs by programs of their own.
 
 use std::time::Duration;
 
@@ -71,6 +71,26 @@ pub(crate) fn proxies(args: &[&str]) -> Result<(), Failure> {
 /// Kills gateways in the midst of calls, as often as CI does; the release binary is there.
 pub(crate) fn crash_step(runner: &mut Runner) -> Result<(), Failure> {
     run(runner, "crash", "e2e/proofs/crash.py", &["--rounds", "100"])
+}
+
+/// Builds and runs the model check (docs/proof.md).
+pub(crate) fn model(args: &[&str]) -> Result<(), Failure> {
+    let mut runner = plan::runner()?;
+    model_step(&mut runner, args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// As `model`, as a step of something larger.
+pub(crate) fn model_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
+    build_apart(runner, "model-build", "model", &["--release"])?;
+    let mut program = cargo();
+    program.current_dir(workspace_root().join("model"));
+    program.args(["run", "--quiet", "--locked", "--release", "--"]).args(args);
+    runner.command("model", program, 15 * MINUTE, |log| {
+        print_lines(&tail(log, LINES_MAX));
+        Ok(String::new())
+    })
 }
 
 /// Builds the release binary, then runs `e2e/proofs/NAME.py ARGS`.

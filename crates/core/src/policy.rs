@@ -4,6 +4,12 @@
 //! asks [`decide`], and does what the verdict says. Rows are tried in order; the first that any
 //! original matches decides.
 
+#[cfg(feature = "model-check")]
+mod ablation;
+
+#[cfg(feature = "model-check")]
+pub use ablation::Ablation;
+
 use crate::id::CallId;
 use crate::ledger::Phase;
 use crate::rejection::Reason;
@@ -95,6 +101,9 @@ pub struct SessionFacts {
     pub on_repeat: OnRepeat,
     /// Setting.
     pub delivery: Delivery,
+    /// What is missing of the rule.
+    #[cfg(feature = "model-check")]
+    pub ablation: Ablation,
 }
 
 /// What to do with a request.
@@ -141,11 +150,28 @@ pub struct Decision {
 
 /// Judges one request against all calls that it may repeat. Total: exactly one row decides.
 pub fn decide(request: &RequestFacts, originals: &[Original], session: &SessionFacts) -> Decision {
+    #[cfg(feature = "model-check")]
+    {
+        let (mut request, mut originals, mut session) = (*request, originals.to_vec(), *session);
+        session.ablation.apply(&mut request, &mut originals, &mut session);
+        judge_rows(&request, &originals, &session, |row| !session.ablation.removes(row))
+    }
+    #[cfg(not(feature = "model-check"))]
+    judge_rows(request, originals, session, |_| true)
+}
+
+/// The rows in their order, as far as they are `there`.
+fn judge_rows(
+    request: &RequestFacts,
+    originals: &[Original],
+    session: &SessionFacts,
+    there: impl Fn(u8) -> bool,
+) -> Decision {
     if request.ungated {
         return Decision { row: 1, verdict: Verdict::Pass, original: None };
     }
     let originals: Vec<_> = originals.iter().map(|o| o.under(session.delivery)).collect();
-    for row in 2..=14 {
+    for row in (2..=14).filter(|&row| there(row)) {
         if row == 3 && request.token == TokenFact::Forgotten {
             let verdict = Verdict::Reject(Reason::OutcomeUnknown);
             return Decision { row, verdict, original: None };
@@ -160,6 +186,7 @@ pub fn decide(request: &RequestFacts, originals: &[Original], session: &SessionF
     let waits = |o: &&Original| o.is_identical(request) && o.is_presumed() && o.reset_may_come;
     if let Some(original) = originals.iter().find(waits)
         && !request.repeat_wait_is_over
+        && there(15)
     {
         return Decision { row: 15, verdict: Verdict::WaitForReset, original: original.call };
     }

@@ -8,6 +8,8 @@ mod claim;
 mod client;
 mod continuation;
 mod facts;
+#[cfg(feature = "model-check")]
+mod fingerprint;
 mod get;
 mod journal;
 mod mark;
@@ -34,6 +36,8 @@ use bytes::Bytes;
 
 pub use check::Footprint;
 pub use continuation::{Continuation, OpenRequest, UpstreamCursor};
+#[cfg(feature = "model-check")]
+pub use fingerprint::Judgement;
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
 pub use row::{Reserved, SessionRow};
@@ -123,6 +127,8 @@ pub struct Session {
     /// Events up to this one that are not in the log may have been lost with a process.
     lost_through: Seq,
     ended: bool,
+    #[cfg(feature = "model-check")]
+    judgements: Vec<Judgement>,
 }
 
 /// A replay whose gate is closed (design section 6).
@@ -204,6 +210,8 @@ impl Session {
             reserved,
             lost_through: Seq::ORIGIN,
             ended: false,
+            #[cfg(feature = "model-check")]
+            judgements: Vec::new(),
         }
     }
 
@@ -215,6 +223,8 @@ impl Session {
     /// undone and decided again, anything else comes again without the row. Such a claim is always
     /// alone in its output.
     pub fn handle(&mut self, input: Input, now_ms: u64, out: &mut Output) {
+        #[cfg(feature = "model-check")]
+        self.judgements.clear();
         if self.ended {
             return;
         }

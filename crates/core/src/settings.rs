@@ -61,4 +61,8 @@ pub struct Settings {
     /// True if the upstream keeps no state worth mentioning after a restart
     /// (`upstream_state = "none"`): `state_lost` is never told.
     pub upstream_is_stateless: bool,
+    /// What is missing of the rule.
+    #[cfg(feature = "model-check")]
+    #[serde(skip)]
+    pub ablation: crate::policy::Ablation,
 }

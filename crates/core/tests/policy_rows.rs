@@ -437,6 +437,19 @@ fn requests(tokens: &[TokenFact]) -> Vec<RequestFacts> {
     all
 }
 
+/// With the default settings.
+fn session(owed: bool, replay: bool, state_lost: bool) -> SessionFacts {
+    SessionFacts {
+        owed,
+        replay,
+        state_lost,
+        on_repeat: OnRepeat::Collect,
+        delivery: Delivery::Presumed,
+        #[cfg(feature = "model-check")]
+        ablation: Default::default(),
+    }
+}
+
 fn sessions() -> Vec<SessionFacts> {
     let mut all = Vec::new();
     for owed in BOTH {
@@ -444,7 +457,8 @@ fn sessions() -> Vec<SessionFacts> {
             for state_lost in BOTH {
                 for on_repeat in [OnRepeat::Collect, OnRepeat::Join, OnRepeat::Reject] {
                     for delivery in [Delivery::Presumed, Delivery::Proved] {
-                        all.push(SessionFacts { owed, replay, state_lost, on_repeat, delivery });
+                        let session = session(owed, replay, state_lost);
+                        all.push(SessionFacts { on_repeat, delivery, ..session });
                     }
                 }
             }
@@ -614,13 +628,7 @@ fn plain_rule_accepts(r: &RequestFacts, o: &Original) -> bool {
 #[test]
 fn where_the_plain_rule_rejects_nothing_runs_and_where_it_accepts_it_runs_or_is_answered() {
     let (mut accepted, mut rejected) = (0, 0);
-    let session = SessionFacts {
-        owed: false,
-        replay: false,
-        state_lost: false,
-        on_repeat: OnRepeat::Collect,
-        delivery: Delivery::Presumed,
-    };
+    let session = session(false, false, false);
     for original in originals(7).into_iter().filter(|o| o.same_params) {
         let token = if original.by_token { TokenFact::Known } else { TokenFact::Absent };
         for request in requests(&[token]).iter().filter(|r| !r.ungated) {
@@ -653,13 +661,7 @@ fn where_the_plain_rule_rejects_nothing_runs_and_where_it_accepts_it_runs_or_is_
 
 #[test]
 fn every_living_twin_is_asked_and_all_that_a_supersede_replaces_are_named() {
-    let session = SessionFacts {
-        owed: false,
-        replay: false,
-        state_lost: false,
-        on_repeat: OnRepeat::Collect,
-        delivery: Delivery::Presumed,
-    };
+    let session = session(false, false, false);
     let request = |repeatable| RequestFacts {
         ungated: false,
         repeatable,

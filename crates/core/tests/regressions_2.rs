@@ -544,3 +544,29 @@ fn s21_a_client_that_never_presents_a_cursor_is_held_once_and_never_again() {
     rig.post(&call("4", "d", "{}"));
     assert_eq!(rig.executed().len(), 3, "who resumed once is waited for");
 }
+
+/// Found by the model check: a waiting call whose connection dies after it proved itself was run as
+/// the twin of its own repeat, which had not waited.
+#[test]
+fn s24_a_repeat_does_not_overtake_the_equal_call_that_waits_before_it() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&charge("1"));
+    rig.answer(rig.executed()[0]);
+    rig.deliver(first);
+    rig.pass(5_000);
+    let waits = rig.post(&charge("2"));
+    assert_eq!(rig.decided().last().map(|decided| decided.1), Some(15), "for a reset");
+    rig.wire(waits, WireEvent::HeadersAcknowledged);
+    // Its path dies; its client knows, and asks again when no reset would count any more.
+    rig.pass(1);
+    let repeat = rig.post(&charge("3"));
+    assert_eq!(rig.executed().len(), 1, "it waits behind the one before it");
+    rig.pass(50);
+    assert_eq!(rig.executed().len(), 2, "the one before it");
+    prove(&mut rig, repeat);
+    rig.pass(2_000);
+    let refused =
+        answer(&rig, repeat).or_else(|| rig.refused(repeat).map(|r| r.reason.name().into()));
+    assert!(refused.is_some_and(|text| text.contains("request_in_flight")));
+    assert_eq!(rig.executed().len(), 2, "its client asked once after the first answer");
+}

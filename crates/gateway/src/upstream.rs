@@ -16,17 +16,17 @@
 //!   channel.
 //! - After the response to a call, its `NotSent` or its [`Event::Lost`] comes neither another of
 //!   these nor another response to it.
-//! - A cursor that comes with a message covers it and all before it on its channel. Who resumes with
-//!   the last one that it kept ([`Upstream::resume`]) gets what followed, once, and of a call that
-//!   is picked up no `Sent`.
+//! - A cursor that comes with a message covers it and all before it on its channel. Who resumes
+//!   with the last one that it kept ([`Upstream::resume`]) gets what followed, once, and of a call
+//!   that is picked up no `Sent`.
 //! - Messages keep their bytes, one JSON-RPC message an event, and the order in which the upstream
 //!   wrote them to one channel: over stdio all of them, over HTTP those of one stream.
 //! - [`Event::Closed`] comes once, after everything that was received. Then the channel ends.
 //! - Commands are read while events wait to be received, up to a bounded number of outcomes; the
 //!   driver never has to receive an event in order to send the next command.
-//! - A session ends at [`Command::End`] or [`Command::Leave`], when the driver drops the command sender, or when it drops
-//!   the event receiver. Nothing of it remains after a `Closed` whose reason is
-//!   [`CloseReason::Ended`].
+//! - A session ends at [`Command::End`] or [`Command::Leave`], when the driver drops the command
+//!   sender, or when it drops the event receiver. Nothing of it remains after a `Closed` whose
+//!   reason is [`CloseReason::Ended`].
 //!
 //! A driver that wants to end a session while its command channel is full drops the sender.
 use ::http::header::WWW_AUTHENTICATE;

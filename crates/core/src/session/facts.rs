@@ -17,7 +17,15 @@ impl Session {
         let facts = self.request_facts(waiter, request, now_ms);
         let originals = self.originals(waiter, request, facts.token, now_ms);
         let session = self.session_facts(&facts, &originals);
-        policy::decide(&facts, &originals, &session)
+        let decision = policy::decide(&facts, &originals, &session);
+        #[cfg(feature = "model-check")]
+        self.judgements.push(super::Judgement {
+            request: facts,
+            originals,
+            session,
+            decision: decision.clone(),
+        });
+        decision
     }
 
     fn request_facts(&self, waiter: &Waiter, request: &Request, now_ms: u64) -> RequestFacts {
@@ -197,6 +205,8 @@ impl Session {
             state_lost: self.upstream.lost_untold,
             on_repeat: self.start.settings.on_repeat,
             delivery: self.start.settings.delivery,
+            #[cfg(feature = "model-check")]
+            ablation: self.start.settings.ablation,
         }
     }
 

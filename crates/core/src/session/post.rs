@@ -65,6 +65,13 @@ impl Session {
         self.refuse_settings(&waiter, &mut decisions);
         self.refuse_without_room(&waiter, &mut decisions, now_ms, out);
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
+        if decisions.iter().any(claims) && self.is_behind_twin(&waiter) {
+            if waiter.hold_is_over(now_ms, self.limits()) {
+                let rejections = self.refusals(&waiter, |_| Reason::RequestInFlight);
+                return self.refuse(waiter, rejections, now_ms, out);
+            }
+            return self.wait(waiter, Wait::Twin, now_ms);
+        }
         if waiter.needs_proof() && decisions.iter().any(claims) {
             self.open_headers(&mut waiter, now_ms, out);
             return self.wait(waiter, Wait::Proof, now_ms);

@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::policy::Decision;
 use crate::rejection::{Reason, Rejection};
 use crate::stream::{Connection, Release, StreamState};
+use crate::tool::Class;
 
 /// A POST between its arrival and its verdict.
 #[derive(Clone, Debug)]
@@ -167,9 +168,28 @@ impl Session {
         Some(waiter)
     }
 
+    /// True if an equal POST that came before has proved that its connection lives, and still
+    /// waits: first come, first served. Its connection may have died since: behind the newer one it
+    /// would run as that one's twin.
+    pub(super) fn is_behind_twin(&self, waiter: &Waiter) -> bool {
+        let settings = &self.start.settings;
+        let params = |request: &Request| {
+            let effectful = self.tools.classify(&request.message, settings) == Class::Effectful;
+            (request.token.is_none() && effectful).then(|| request.message.canonical_params_hash())
+        };
+        let own: Vec<_> = waiter.requests.iter().filter_map(params).collect();
+        let mut older = self.waiting.range(..waiter.connection.id).map(|(_, other)| other);
+        older.any(|other| {
+            let waits = matches!(other.wait, Wait::Turn | Wait::Twin | Wait::Reset);
+            let is_proven = waits && other.headers == Headers::Acknowledged;
+            is_proven
+                && other.requests.iter().filter_map(params).any(|theirs| own.contains(&theirs))
+        })
+    }
+
     /// Decides waiting POSTs again: twins, resets, joins and proofs each on their own, then the
-    /// queue in order, until one must wait. At most one acts in one output, so that a claim is alone
-    /// in its own and can be undone without losing what was said to others.
+    /// queue in order, until one must wait. At most one acts in one output, so that a claim is
+    /// alone in its own and can be undone without losing what was said to others.
     pub(super) fn review(&mut self, now_ms: u64, out: &mut Output) {
         self.review_due = false;
         // A call that was claimed while one's own connection is proved is asked beside it.

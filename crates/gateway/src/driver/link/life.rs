@@ -18,7 +18,7 @@ const RESTART_PAUSE_FIRST: Duration = Duration::from_millis(100);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl Link {
-    /// Ends the upstream session gracefully, or leaves it to be resumed (`is_left`), and waits until
+    /// Ends the upstream session gracefully, or leaves it to be resumed (`is_left`); waits until
     /// nothing of it remains here, as long as the adapter may take for that.
     pub(in crate::driver) async fn end(self, is_left: bool) {
         let State::Open { commands, mut events, .. } = self.state else { return };

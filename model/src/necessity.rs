@@ -1,0 +1,104 @@
+//! What each part of the rule is for: without it, the checker finds a violation.
+
+use rejoin_core::policy::Ablation;
+use rejoin_core::settings::OnRepeat;
+
+use crate::catalogue;
+use crate::config::Config;
+use crate::property::Property;
+
+/// A part of the rule that is taken away.
+pub struct Part {
+    /// Which.
+    pub ablation: Ablation,
+    /// What it says.
+    pub says: &'static str,
+    /// Where its absence is looked for, in this order.
+    pub configs: Vec<Config>,
+    /// What must be violated then.
+    pub breaks: Property,
+    /// The file of its story, if that is kept.
+    pub story: Option<&'static str>,
+}
+
+/// The four conditions.
+pub fn conditions() -> Vec<Part> {
+    let condition = |ablation, says, config, breaks, story| Part {
+        ablation,
+        says,
+        configs: vec![config],
+        breaks,
+        story: Some(story),
+    };
+    vec![
+        condition(
+            Ablation::Drained,
+            "1 drained",
+            catalogue::observed_repeat(),
+            Property::Executions,
+            "condition-1-drained",
+        ),
+        condition(
+            Ablation::Quiet,
+            "2 quiet",
+            catalogue::observed_repeat(),
+            Property::Executions,
+            "condition-2-quiet",
+        ),
+        condition(
+            Ablation::SafeToRepeat,
+            "3 safe to repeat",
+            catalogue::retry(),
+            Property::Executions,
+            "condition-3-safe-to-repeat",
+        ),
+        condition(
+            Ablation::Ordered,
+            "4 ordered",
+            catalogue::observed_overtaking(),
+            Property::Order,
+            "condition-4-ordered",
+        ),
+    ]
+}
+
+/// The rows of design section 5 but the last, without which nothing runs.
+pub fn rows() -> Vec<Part> {
+    let row = |number, says, configs: &[Config], breaks| Part {
+        ablation: Ablation::Row(number),
+        says,
+        configs: configs.to_vec(),
+        breaks,
+        story: None,
+    };
+    let once = Property::Executions;
+    vec![
+        row(1, "1 never gated", &[catalogue::ungated()], Property::NeverGated),
+        row(2, "2 token of another call", &[catalogue::token_reused()], Property::Foreign),
+        row(3, "3 token forgotten", &[catalogue::token_forgotten()], once),
+        row(4, "4 re-send attaches", &[catalogue::resend().none_refused()], Property::Refusal),
+        row(5, "5 record by token", &[catalogue::token()], once),
+        row(6, "6 supersede", &[catalogue::idempotent().none_refused()], Property::Refusal),
+        row(7, "7 outcome unknown", &[catalogue::cancel(), catalogue::death()], once),
+        row(8, "8 token in flight", &[catalogue::token()], once),
+        row(9, "9 running and dropped", &[catalogue::retry()], once),
+        row(
+            10,
+            "10 finished and owed",
+            &[catalogue::token_after_loss(), catalogue::retries()],
+            once,
+        ),
+        row(
+            11,
+            "11 collect",
+            &[catalogue::retry(), catalogue::retry().on_repeat(OnRepeat::Reject)],
+            once,
+        ),
+        row(12, "12 idempotent twin", &[catalogue::idempotent().none_refused()], Property::Refusal),
+        row(13, "13 scarred", &[catalogue::resume_or_retry()], once),
+        row(14, "14 attached twin", &[catalogue::retry()], once),
+        row(15, "15 wait for a reset", &[catalogue::retry()], once),
+        row(16, "16 hold for what is owed", &[catalogue::other_call()], Property::Overtaken),
+        row(17, "17 state lost", &[catalogue::state_lost()], Property::StateLossTold),
+    ]
+}
