@@ -99,9 +99,9 @@ def by_restart(results):
     """What comes of calls when Rejoin ends and is started again."""
     words = grid(["", "what happens"], [[one.name, one.words] for one in restarts.ALL.values()])
     return (
-        f"With `--data DIR`, in front of {quoted(one.cell.server.name for one in results)}, on the "
-        f"same port {restarts.DOWN_SECONDS} s later; with `{restarts.STATELESS}` where nothing "
-        f"else is said.\n\n{words}\n\n{by_client(results, restarts.ALL)}"
+        f"With `--data DIR`, in front of `{restarts.Restart.servers[0]}` and with "
+        f"`{restarts.STATELESS}` where nothing else is said, on the same port "
+        f"{restarts.DOWN_SECONDS} s later.\n\n{words}\n\n{by_client(results, restarts.ALL)}"
     )
 
 

@@ -216,6 +216,25 @@ class Running(Restart):
         return outcomes.UNKNOWN
 
 
+class RunningAtUrl(Running):
+    name = "killed, a call runs at a URL"
+    words = ("as *killed, a call runs*, in front of `fastmcp` at a URL, which keeps its events: it "
+             "outlives Rejoin, and the call is picked up where it was (PyPI `mcp` may drop one "
+             "progress event itself)")
+    options = ()
+    servers = ("fastmcp",)
+    events = 80
+
+    def outcome(self, cell, seen):
+        seen.result("A", self.call(cell).text)
+        # Where this server's replay meets what it sends live, it may drop one event: PyPI mcp.
+        wanted, came = cell.server.progress(self.events), seen.progress("A")
+        whole = came == sorted(set(came)) and set(came) <= set(wanted)
+        expect(whole and len(came) >= len(wanted) - 1, f"progress: {came}")
+        seen.result("B", cell.server.short().text)
+        return outcomes.OK
+
+
 class ToCome(Restart):
     name = "killed, an answer to come"
     words = ("a call's stream is cut, the call ends, and Rejoin is killed before the client has "
@@ -272,7 +291,8 @@ class ToComeEnd(ToCome):
 ALL = {
     scenario.name: scenario
     for scenario in (
-        Idle(), Meanwhile(), Stateful(), Running(), ToCome(), IdleEnd(), RunningEnd(), ToComeEnd(),
+        Idle(), Meanwhile(), Stateful(), Running(), RunningAtUrl(), ToCome(), IdleEnd(),
+        RunningEnd(), ToComeEnd(),
     )
 }
 
