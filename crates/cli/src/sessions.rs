@@ -2,6 +2,7 @@
 //! runs, from the directory of the log.
 
 mod admin;
+mod escape;
 mod store;
 mod table;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use crate::args::{SessionsArgs, SessionsCommand};
 pub(crate) use admin::AdminError;
+use escape::escaped;
 pub(crate) use store::StoredError;
 
 /// Why nothing is shown or done.
@@ -80,5 +82,5 @@ fn one(args: &SessionsArgs, session: &str) -> Result<Value, SessionsError> {
 }
 
 fn said(args: &SessionsArgs, value: &Value, table: impl Fn(&Value) -> String) -> String {
-    if args.json { format!("{value:#}\n") } else { table(value) }
+    if args.json { escaped(&format!("{value:#}\n")) } else { table(value) }
 }

@@ -59,10 +59,12 @@ pub struct Call {
     /// Its number: what upstream sees as JSON-RPC id and progress token.
     pub id: CallId,
     /// The client's JSON-RPC id, raw. It is echoed, and never evidence.
+    #[serde(with = "crate::text")]
     pub request_id: Bytes,
     /// The same id, canonical: for `notifications/cancelled`.
     pub request_key: IdKey,
     /// The client's progress token, raw.
+    #[serde(with = "crate::text::option")]
     pub progress_token: Option<Bytes>,
     /// Method.
     pub method: String,

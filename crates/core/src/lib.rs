@@ -18,5 +18,6 @@ pub mod session;
 pub mod settings;
 pub mod sse;
 pub mod stream;
+pub mod text;
 pub mod token;
 pub mod tool;

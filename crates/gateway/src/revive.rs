@@ -25,6 +25,7 @@ pub(crate) struct Origin {
     /// The endpoint where it was opened.
     pub(crate) path: String,
     /// The `initialize` request, as servers get it.
+    #[serde(with = "rejoin_core::text")]
     pub(crate) initialize: Bytes,
     /// True if its client presented no credential.
     pub(crate) anonymous: bool,

@@ -3,12 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rejoin_core::id::{Seq, hex};
+use rejoin_core::effect::{Event, EventKind};
+use rejoin_core::id::{Seq, StreamId, hex};
 use rejoin_core::limits::Limits;
 use rejoin_gateway::operator::Described;
 use rejoin_store::sqlite::{Durability, OpenError, SqliteOptions, SqliteStore};
 use rejoin_store::{LoadError, ReadError, SessionKey, Store as _};
-use serde_json::{Value, json, value::RawValue};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::escape::escaped;
 
 /// Sessions that are listed at once.
 const LISTED_MAX: usize = 256;
@@ -23,6 +28,14 @@ pub(crate) enum StoredError {
     Nothing {
         /// The directory.
         folder: PathBuf,
+    },
+    /// This user may not look.
+    #[error("{} cannot be looked at ({source}): run this as the user who runs Rejoin", folder.display())]
+    Hidden {
+        /// The directory.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// It cannot be opened.
     #[error(transparent)]
@@ -43,6 +56,9 @@ pub(crate) enum StoredError {
         /// What was given.
         prefix: String,
     },
+    /// An event cannot be written as JSON.
+    #[error("an event cannot be shown")]
+    Event(#[from] serde_json::Error),
     /// Nothing runs here.
     #[error("the system gives no runtime")]
     Runtime(#[from] std::io::Error),
@@ -79,12 +95,8 @@ pub(super) fn export(folder: &Path, prefix: &str) -> Result<String, StoredError>
                 let page = store.read(key, tail.stream, after, PAGE_BYTES).await?;
                 after = page.next(after);
                 for event in &page.events {
-                    let payload = serde_json::from_slice::<&RawValue>(&event.payload).ok();
-                    let line = json!({
-                        "stream": event.stream, "seq": event.seq, "kind": event.kind,
-                        "last": event.last, "message": payload,
-                    });
-                    lines.push_str(&format!("{line}\n"));
+                    lines.push_str(&line(event)?);
+                    lines.push('\n');
                 }
                 if !page.more {
                     break;
@@ -93,6 +105,23 @@ pub(super) fn export(folder: &Path, prefix: &str) -> Result<String, StoredError>
         }
         Ok(lines)
     })
+}
+
+/// An event as a line of JSON, its message as it was sent, but for what would end the line or what
+/// a terminal would obey.
+fn line(event: &Event) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        stream: StreamId,
+        seq: Seq,
+        kind: EventKind,
+        last: bool,
+        message: Option<&'a RawValue>,
+    }
+    let message = serde_json::from_slice(&event.payload).ok();
+    let (stream, seq, kind, last) = (event.stream, event.seq, event.kind, event.last);
+    let line = serde_json::to_string(&Line { stream, seq, kind, last, message })?;
+    Ok(escaped(&line.replace(['\n', '\r'], " ")))
 }
 
 async fn described(
@@ -132,11 +161,41 @@ fn with<T>(
     folder: &Path,
     work: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoredError>,
 ) -> Result<T, StoredError> {
-    if !folder.join("rejoin.db").exists() {
+    let log = folder.join("rejoin.db");
+    if !log
+        .try_exists()
+        .map_err(|source| StoredError::Hidden { folder: folder.to_owned(), source })?
+    {
         return Err(StoredError::Nothing { folder: folder.to_owned() });
     }
     let options = SqliteOptions::new(Durability::Calls, &Limits::default());
     let store = SqliteStore::open(folder, options)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(work(&store))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_exported_as_it_was_sent_on_one_line() {
+        let message = r#"{"z":1e999,"a":12345678901234567890123.10,
+"id":1}"#;
+        let event = Event {
+            stream: StreamId(3),
+            seq: Seq(7),
+            previous: Seq(6),
+            kind: EventKind::Response,
+            last: true,
+            payload: Bytes::from(message),
+        };
+        let line = line(&event).unwrap();
+        assert!(line.contains(r#"{"z":1e999,"a":12345678901234567890123.10, "id":1}"#), "{line}");
+        assert!(!line.contains('\n'));
+    }
 }

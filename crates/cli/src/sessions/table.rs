@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::escape::is_obeyed;
+
 /// A line for each session.
 pub(super) fn of_sessions(value: &Value) -> String {
     let none = Vec::new();
@@ -49,7 +51,7 @@ pub(super) fn of_calls(session: &Value) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        Value::String(text) => text.chars().map(|c| if is_obeyed(c) { '?' } else { c }).collect(),
         other => other.to_string(),
     }
 }

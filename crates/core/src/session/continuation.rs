@@ -52,6 +52,7 @@ pub struct OpenRequest {
     /// Its number, as the client knows it.
     pub number: u64,
     /// The server's own id of it, raw.
+    #[serde(with = "crate::text")]
     pub upstream_id: bytes::Bytes,
     /// The stream that carries it.
     pub stream: StreamId,

@@ -21,6 +21,7 @@ pub struct SessionRow {
     /// The life of its log.
     pub epoch: Epoch,
     /// What its gateway needs to serve it again; opaque here.
+    #[serde(with = "crate::text")]
     pub origin: Bytes,
     /// The revision that the client asked for.
     pub asked: Revision,
@@ -35,8 +36,10 @@ pub struct SessionRow {
     /// What is known of the server's tools.
     pub tools: Tools,
     /// `notifications/initialized`, as the client sent it.
+    #[serde(with = "crate::text::option")]
     pub initialized: Option<Bytes>,
     /// Settings to restore in a server that is started again.
+    #[serde(with = "crate::text::list")]
     pub restore: Vec<Bytes>,
     /// Params of calls that were forgotten although a repeat must not run, and until when
     /// (Unix ms).
