@@ -173,7 +173,7 @@ fn of_network(model: &Model, world: &World, at: usize, actions: &mut Vec<Action>
     if exchange.path_is_up
         && world.spent.cuts < model.config.faults.cuts
         && matters
-        && (network != Network::Direct || behaves)
+        && (!network.is_direct() || behaves)
     {
         actions.push(Action::Cut(at));
     }
@@ -222,17 +222,19 @@ fn may_pass(model: &Model, world: &World, until_ms: u64) -> bool {
     if open.any(|exchange| may_write(world, exchange)) {
         return false;
     }
-    let delays_max = if model.config.network == Network::Direct { 0 } else { DELAYS_MAX };
+    let network = model.config.network;
+    let delays_max = if network == Network::Direct { 0 } else { DELAYS_MAX };
     if world.spent.delays >= delays_max && world.has_travellers(model) {
         return false;
     }
     let window_ms = model.settings.limits.reset_window_ms;
     let mut open = world.exchanges.iter().filter(|exchange| !exchange.is_over);
-    model.config.network != Network::Direct
+    !network.is_direct()
         || open.all(|exchange| {
+            let closes = exchange.path_is_up && exchange.closing != Closing::None;
             let unread = exchange.client_is_there && exchange.has_unread();
             let late = exchange.acknowledged_ms.is_some_and(|at_ms| until_ms > at_ms + window_ms);
-            !(unread && late)
+            !(closes || unread && late)
         })
 }
 

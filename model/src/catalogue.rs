@@ -311,16 +311,25 @@ fn over_any_path() -> Vec<Config> {
         again(),
         resend(),
         observed_repeat(),
-        observed_overtaking(),
+        retries(),
     ]
 }
 
-/// The sufficiency suite: the default on a direct path; `delivery = "proved"` over any network and
-/// behind a proxy; tokens behind a proxy; the other answers to repeats.
+/// Spaces of the same kind that take minutes each (`--large`).
+pub fn large() -> Vec<Config> {
+    let proved = |config: Config| config.delivery(Delivery::Proved).over(Network::Any);
+    vec![proved(observed_overtaking()), proved(resume_or_retry()), proved(twins_retry())]
+}
+
+/// The sufficiency suite: the default on a direct path, slow or not; `delivery = "proved"` over any
+/// network and behind a proxy; tokens behind a proxy; the other answers to repeats.
 pub fn sufficiency() -> Vec<Config> {
     let mut configs = all();
     for config in all() {
         configs.push(config.delivery(Delivery::Proved).over(Network::Proxy).no_twins());
+    }
+    for config in [retry(), retries(), twins(), crash(), death(), cancel(), again(), other_call()] {
+        configs.push(config.over(Network::Slow));
     }
     for config in over_any_path() {
         configs.push(config.delivery(Delivery::Proved).over(Network::Any));
@@ -328,11 +337,11 @@ pub fn sufficiency() -> Vec<Config> {
     for config in [token(), token_cancel()] {
         configs.push(config.over(Network::Any));
     }
-    for config in [token(), token_cancel(), token_twins(), token_after_loss()] {
+    for config in [token(), token_cancel(), token_twins()] {
         configs.push(config.over(Network::Proxy));
     }
     for on_repeat in [OnRepeat::Join, OnRepeat::Reject] {
-        for config in [retries(), resume_or_retry(), cancel(), crash()] {
+        for config in [retries(), observed_repeat(), cancel(), crash()] {
             configs.push(config.on_repeat(on_repeat));
         }
     }

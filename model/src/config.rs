@@ -10,6 +10,8 @@ pub enum Network {
     /// the next deadline, though other connections may be faster; a path does not die while an
     /// answer lies acknowledged but unread; the client reads or gives up within `reset_window`.
     Direct,
+    /// As direct, but once what the gateway wrote is later than a deadline.
+    Slow,
     /// Paths die at any moment, and whatever is on them with them; once, what travels is later than
     /// a deadline; a client reads as late as it likes, or lets its HTTP library keep what it took.
     Any,
@@ -170,6 +172,13 @@ pub struct Config {
     pub refusals_count: bool,
     /// False: equal calls are never taken for twins (`twin_window_ms = 0`).
     pub twins: bool,
+}
+
+impl Network {
+    /// A client and its kernel behave as on a direct path.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::Direct | Self::Slow)
+    }
 }
 
 impl Config {

@@ -119,7 +119,7 @@ impl World {
                 let payload = kept.map(|event| event.payload.clone());
                 inputs.push_back(Input::Loaded { connection, payload });
             }
-            Effect::Upstream(message) => self.to_upstream(model, message, inputs),
+            Effect::Upstream(message) => self.send_upstream(model, message, inputs),
             Effect::Note(note) => self.note(model, note),
             _ => {}
         }
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    fn to_upstream(&mut self, model: &Model, message: ToUpstream, inputs: &mut VecDeque<Input>) {
+    fn send_upstream(&mut self, model: &Model, message: ToUpstream, inputs: &mut VecDeque<Input>) {
         match message {
             ToUpstream::Call { call, asked_by, .. } => {
                 let Some(connection) = asked_by else { return };

@@ -23,9 +23,10 @@ mod world;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: rejoin-model [--write] [--only TEXT] [--states N]
+usage: rejoin-model [--write] [--large] [--only TEXT] [--states N]
 
   --write      write the stories (model/stories) anew instead of comparing them
+  --large      also the spaces that take minutes each
   --only TEXT  only the searches whose line contains TEXT
   --states N   at most N states generated in a search";
 
@@ -33,10 +34,15 @@ fn main() -> ExitCode {
     let mut wanted = report::Wanted::default();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
-        let value = if arg == "--write" { Some(String::new()) } else { args.next() };
+        let is_flag = arg == "--write" || arg == "--large";
+        let value = if is_flag { Some(String::new()) } else { args.next() };
         let is_good = match (arg.as_str(), value) {
             ("--write", _) => {
                 wanted.write = true;
+                true
+            }
+            ("--large", _) => {
+                wanted.large = true;
                 true
             }
             ("--only", Some(text)) => {

@@ -24,6 +24,8 @@ const STATES_MAX: usize = 60_000_000;
 pub struct Wanted {
     /// Keep the stories instead of comparing them.
     pub write: bool,
+    /// Search what takes minutes, too.
+    pub large: bool,
     /// Only searches whose line contains it.
     pub only: String,
     /// States that one search may generate, equal ones among them.
@@ -32,7 +34,7 @@ pub struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { write: false, only: String::new(), states_max: STATES_MAX }
+        Self { write: false, large: false, only: String::new(), states_max: STATES_MAX }
     }
 }
 
@@ -68,8 +70,12 @@ pub fn run(wanted: &Wanted) -> bool {
     ];
     parts.extend(necessity::conditions());
     parts.extend(necessity::rows());
-    let jobs = jobs(&parts, only);
+    let jobs = jobs(&parts, wanted);
     let mut is_good = !only.is_empty() || check_fingerprints();
+    for config in catalogue::all().iter().filter(|_| only.is_empty()) {
+        println!("{:<22} {}", config.name, config.about);
+    }
+    println!();
     let found = search_all(&jobs, wanted.states_max);
     is_good &= print_sufficiency(&jobs, &found);
     is_good &= print_necessity(&parts, &jobs, &found, wanted);
@@ -104,8 +110,9 @@ fn check_fingerprints() -> bool {
     is_good
 }
 
-fn jobs(parts: &[Part], only: &str) -> Vec<Job> {
-    let whole = catalogue::sufficiency().into_iter();
+fn jobs(parts: &[Part], wanted: &Wanted) -> Vec<Job> {
+    let large = if wanted.large { catalogue::large() } else { Vec::new() };
+    let whole = catalogue::sufficiency().into_iter().chain(large);
     let whole = whole.map(|config| Job { config, expected: Expected::Nothing, until: None });
     let broken = parts.iter().enumerate().flat_map(|(at, part)| {
         part.configs.iter().map(move |config| Job {
@@ -114,7 +121,7 @@ fn jobs(parts: &[Part], only: &str) -> Vec<Job> {
             until: Some(part.breaks),
         })
     });
-    whole.chain(broken).filter(|job| title(&job.config).contains(only)).collect()
+    whole.chain(broken).filter(|job| title(&job.config).contains(&wanted.only)).collect()
 }
 
 fn search_all(jobs: &[Job], states_max: usize) -> Vec<Found> {
@@ -238,6 +245,7 @@ fn check_story(part: &Part, found: Option<&str>, write: bool) -> bool {
 fn title(config: &Config) -> String {
     let network = match config.network {
         Network::Direct => "direct",
+        Network::Slow => "slow",
         Network::Any => "any path",
         Network::Proxy => "proxy",
     };
