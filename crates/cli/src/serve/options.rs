@@ -80,6 +80,7 @@ impl ServeOptions {
     ///
     /// # Errors
     /// When they are unsafe or contradict each other; each message names the remedy.
+    #[allow(clippy::needless_update, reason = "a feature of the core adds a setting")]
     pub(crate) fn from_args(mut args: ServeArgs) -> Result<Self, ServeError> {
         let servers = servers(&mut args)?;
         check_addresses(&args, &servers)?;
@@ -103,6 +104,7 @@ impl ServeOptions {
                 upstream_is_stateless: args.stateless_upstream,
                 idempotent_tools: args.idempotent_tools.into_iter().collect(),
                 trust_annotations: args.trust_annotations,
+                ..Settings::default()
             },
             file_without_server: args.config.filter(|_| servers.iter().any(Served::is_built_in)),
             servers,
