@@ -30,7 +30,9 @@ pub(crate) enum StoredError {
         folder: PathBuf,
     },
     /// This user may not look.
-    #[error("{} cannot be looked at ({source}): run this as the user who runs Rejoin", folder.display())]
+    #[error(
+        "{} cannot be looked at ({source}): run this as the user who runs Rejoin", folder.display()
+    )]
     Hidden {
         /// The directory.
         folder: PathBuf,
