@@ -200,7 +200,7 @@ impl World {
                 self.tell(|| format!("the server is told to stop call {call}"));
             }
             ToUpstream::Reopen { .. } => {
-                inputs.push_back(Input::Upstream(FromUpstream::Reopened));
+                inputs.push_back(Input::Upstream(FromUpstream::Reopened { continuation: None }));
             }
             _ => {}
         }

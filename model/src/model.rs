@@ -97,6 +97,7 @@ impl Model {
             asked: Revision::new("2025-11-25"),
             agreed: Revision::new("2025-11-25"),
             origin: Bytes::new(),
+            continuation: None,
             settings: Arc::clone(&self.settings),
         };
         Session::new(start, now_ms)

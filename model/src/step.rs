@@ -330,7 +330,8 @@ impl World {
     pub fn upstream(&mut self, model: &Model, text: &str) {
         let Some(message) = parse(text) else { return };
         let channel = Channel::Unknown;
-        self.feed(model, Input::Upstream(FromUpstream::Message { channel, message }));
+        let message = FromUpstream::Message { channel, message, cursor: None };
+        self.feed(model, Input::Upstream(message));
     }
 
     /// Every exchange of an intent that is never gated is answered at once.
