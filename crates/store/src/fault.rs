@@ -191,13 +191,6 @@ impl Store for FaultStore {
         pass!(self, Load, LoadError, self.inner.load(session))
     }
 
-    async fn load_all(
-        &self,
-        sessions: Vec<SessionKey>,
-    ) -> Result<Vec<Result<Option<Loaded>, LoadError>>, LoadError> {
-        pass!(self, Load, LoadError, self.inner.load_all(sessions))
-    }
-
     async fn commit(
         &self,
         session: SessionKey,
