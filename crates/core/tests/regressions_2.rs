@@ -570,3 +570,22 @@ fn s24_a_repeat_does_not_overtake_the_equal_call_that_waits_before_it() {
     assert!(refused.is_some_and(|text| text.contains("request_in_flight")));
     assert_eq!(rig.executed().len(), 2, "its client asked once after the first answer");
 }
+
+#[test]
+fn a_post_behind_a_twin_is_refused_at_once_when_no_more_may_wait() {
+    for (held_posts_max, refused) in [(1, Some(Reason::RequestInFlight)), (2, None)] {
+        let mut settings = Settings::default();
+        settings.limits.held_posts_max = held_posts_max;
+        let mut rig = Rig::new(settings);
+        let other = call("1", "other", "{}");
+        let first = rig.post(&other);
+        rig.answer(rig.executed()[0]);
+        rig.wire(first, WireEvent::FinalHanded);
+        let older = rig.post_with(&[&call("2", "other", "{}"), &charge("3")], None);
+        rig.pass(300);
+        prove(&mut rig, older);
+        let behind = rig.post(&charge("4"));
+        assert_eq!(reason(&rig, behind), refused);
+        assert_eq!(rig.executed().len(), 1);
+    }
+}

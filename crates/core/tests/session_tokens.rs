@@ -286,3 +286,15 @@ fn a_refused_outcome_comes_again_whole() {
     assert_eq!(again.effects.len(), out.effects.len());
     sound(&rig);
 }
+
+#[test]
+fn the_numbers_of_an_undone_claim_are_reserved_durably() {
+    let mut rig = Rig::plain();
+    let body = call("1", "a", "{}");
+    rig.post_with(&[&body], Some(token(1)));
+    let record = foreign(&body, Outcome::Running);
+    let mut out = Output::default();
+    rig.session.handle(Input::TokenTaken { call: CallId(1), record }, rig.now_ms, &mut out);
+    assert!(out.batch.session.is_some(), "the row that reserves them");
+    assert!(out.batch.durable);
+}

@@ -9,7 +9,7 @@ use rejoin_core::settings::Settings;
 use rejoin_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::config::GatewayConfig;
 use crate::handle::{Clock, ConnectionIds, NoteSink};
@@ -26,10 +26,6 @@ use crate::telemetry::Telemetry;
 use crate::throttle::Throttle;
 use crate::upstream::Upstream;
 
-/// Pause between two rounds of housekeeping.
-const HOUSEKEEPING: Duration = Duration::from_secs(30);
-/// Tokens whose time has come that one step of housekeeping works off.
-const EXPIRED_ROWS_MAX: usize = 1_000;
 /// While a drain waits, it looks this often for sessions that cannot go on.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Time that sessions get, beyond the graces of their servers, to be gone.
@@ -71,7 +67,7 @@ pub struct Gateway {
 }
 
 /// What a gateway has for itself.
-struct Shared {
+pub(crate) struct Shared {
     config: GatewayConfig,
     allowed: Allowed,
     passing: Passing,
@@ -81,6 +77,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// Path of the endpoint.
+    pub(crate) fn path(&self) -> &str {
+        &self.config.path
+    }
+
     fn new(
         config: GatewayConfig,
         passing: Passing,
@@ -201,33 +202,6 @@ impl Gateway {
         }
     }
 
-    /// Works until the gateway stops: forgets sessions that are over, and tokens whose time has
-    /// come. To be run as a task beside the listener.
-    pub async fn maintain(&self) {
-        let rounds = async {
-            loop {
-                sleep(HOUSEKEEPING).await;
-                self.common.registry.sweep();
-                self.expire().await;
-            }
-        };
-        tokio::select! {
-            () = rounds => {}
-            () = self.stopping() => {}
-        }
-    }
-
-    async fn expire(&self) {
-        loop {
-            let now_ms = self.common.clock.now_ms();
-            match self.common.store.expire(now_ms, EXPIRED_ROWS_MAX).await {
-                Ok(expired) if expired.more => tokio::task::yield_now().await,
-                Ok(_) => return,
-                Err(error) => return tracing::warn!(%error, "expired tokens were not forgotten"),
-            }
-        }
-    }
-
     /// Ends the gateway in order. New sessions and calls are refused with 503 at once; running
     /// calls have `drain_ms` to finish and their answers to arrive, and can be resumed meanwhile.
     /// Then every stream ends with `retry:`, and every server; sessions too, unless the store
@@ -306,7 +280,17 @@ impl Gateway {
     }
 
     pub(crate) fn path(&self) -> &str {
-        &self.shared.config.path
+        self.shared.path()
+    }
+
+    /// What it has for itself: enough to find it again, see [`at`](Self::at).
+    pub(crate) fn endpoint(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The gateway beside this one that has this for itself.
+    pub(crate) fn at(&self, shared: Arc<Shared>) -> Self {
+        Self { shared, common: Arc::clone(&self.common) }
     }
 
     /// Who a request with these headers comes from.

@@ -311,8 +311,7 @@ impl SessionHandle {
         self.reached(Life::Over { kept: false }).await;
     }
 
-    /// Waits until nothing of the session is left: its server ended, its log was removed, unless
-    /// that is kept.
+    /// Waits until nothing of the session is left: its server ended, its log removed or kept.
     pub async fn gone(&self) {
         self.reached(Life::Gone { kept: false }).await;
     }
@@ -322,13 +321,16 @@ impl SessionHandle {
         matches!(*self.shared.life.borrow(), Life::Over { kept: true } | Life::Gone { kept: true })
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(*self.shared.life.borrow(), Life::Gone { .. })
+    }
+
     /// Calls that never went to the server, whatever the log says.
     pub(crate) fn unsent(&self) -> &Unsent {
         &self.shared.unsent
     }
 
-    /// Ends the driver and the server, and leaves the log for another driver. Only where the store
-    /// outlives the process; else as [`delete`](Self::delete).
+    /// Ends driver and server; the log stays, if the store outlives the process.
     pub(crate) async fn suspend(&self) {
         // A driver that is gone has done so.
         let _told = self.inbox.send(Mail::Suspend).await.is_ok();

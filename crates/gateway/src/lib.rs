@@ -12,6 +12,7 @@ pub mod gateway;
 mod get;
 pub mod handle;
 mod headers;
+mod housekeeping;
 mod http2;
 mod initialize;
 mod layer;

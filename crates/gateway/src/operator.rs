@@ -75,7 +75,7 @@ impl Described {
 
     async fn live(entry: &Entry) -> Option<Self> {
         let view = entry.handle.view().await?;
-        let path = Some(entry.path.to_string());
+        let path = Some(entry.path().to_owned());
         let (principal, revision) = (entry.principal.key(), entry.agreed.to_string());
         let anonymous = entry.principal.is_anonymous();
         Some(Self::new(&entry.key, path, &principal, anonymous, revision, view))

@@ -1,6 +1,6 @@
 //! The sessions of the gateways of one listener, by the id that clients present.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rejoin_core::id::digest;
@@ -8,18 +8,20 @@ use rejoin_core::revision::Revision;
 use rejoin_store::SessionKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Shared};
 use crate::handle::SessionHandle;
 use crate::principal::Principal;
 use crate::subjects::Subjects;
 
 /// Maps of sessions, so that requests rarely meet in one.
 const SHARDS: usize = 16;
+/// Sessions that could not be served and are remembered, 32 bytes each.
+const UNSEEN_MAX: usize = 100_000;
 
 /// A session that can be asked for.
 pub(crate) struct Entry {
-    /// Path of the endpoint where it was opened, and alone is known.
-    pub(crate) path: Arc<str>,
+    /// The endpoint where it was opened, and alone is known.
+    pub(crate) endpoint: Arc<Shared>,
     /// What the store and the registry know it by: the SHA-256 of its id, which is a secret.
     pub(crate) key: SessionKey,
     /// To its driver.
@@ -37,6 +39,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Path of its endpoint.
+    pub(crate) fn path(&self) -> &str {
+        self.endpoint.path()
+    }
+
     /// True if whoever presents `principal` may use it. Takes the same time for all who may not.
     fn is_of(&self, principal: &Principal) -> bool {
         self.subject.get().unwrap_or(&self.principal).is(principal)
@@ -64,8 +71,8 @@ impl Gateway {
         used: watch::Sender<bool>,
         place: Place,
     ) -> Arc<Entry> {
-        let (path, subject) = (self.path().into(), OnceLock::new());
-        let entry = Entry { path, key, handle, principal, subject, agreed, used, place };
+        let (endpoint, subject) = (self.endpoint(), OnceLock::new());
+        let entry = Entry { endpoint, key, handle, principal, subject, agreed, used, place };
         let entry = self.registry().insert(entry);
         // After it is known: a map that was set meanwhile has not met it.
         entry.settle(&self.subjects());
@@ -96,6 +103,8 @@ pub(crate) enum Found {
 pub(crate) struct Registry {
     shards: [Mutex<Shard>; SHARDS],
     places: Arc<Semaphore>,
+    /// Sessions in the store that could not be served.
+    unseen: Mutex<HashSet<SessionKey>>,
 }
 
 impl Registry {
@@ -104,6 +113,7 @@ impl Registry {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             places: Arc::new(Semaphore::new(sessions_max.min(Semaphore::MAX_PERMITS))),
+            unseen: Mutex::default(),
         }
     }
 
@@ -128,7 +138,7 @@ impl Registry {
     /// equally unknown.
     pub(crate) fn find(&self, path: &str, id: &str, principal: &Principal) -> Found {
         let key = digest(id.as_bytes());
-        let found = self.shard(&key).get(&key).cloned().filter(|found| *found.path == *path);
+        let found = self.shard(&key).get(&key).cloned().filter(|found| found.path() == path);
         let Some(found) = found else { return Found::Nothing };
         if found.handle.is_over() && !found.handle.is_kept() {
             self.remove(&key);
@@ -147,7 +157,33 @@ impl Registry {
     /// True if this is the id of a session, whoever's it is.
     pub(crate) fn knows(&self, id: &str) -> bool {
         let key = digest(id.as_bytes());
-        self.shard(&key).contains_key(&key)
+        self.shard(&key).contains_key(&key) || self.is_unseen(id)
+    }
+
+    /// The session that is known by this key.
+    pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Entry>> {
+        self.shard(key).get(key).cloned()
+    }
+
+    /// Remembers that a session is in the store and could not be served: it is not unknown.
+    pub(crate) fn note_unseen(&self, key: SessionKey) {
+        let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        if unseen.len() < UNSEEN_MAX {
+            unseen.insert(key);
+        }
+    }
+
+    /// Forgets that a session could not be served.
+    pub(crate) fn note_seen(&self, key: &SessionKey) {
+        self.unseen.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// True if a session with this id may be in the store that could not be served: if too many
+    /// could not, that is true of every id.
+    pub(crate) fn is_unseen(&self, id: &str) -> bool {
+        let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        !unseen.is_empty()
+            && (unseen.len() >= UNSEEN_MAX || unseen.contains(&digest(id.as_bytes())))
     }
 
     /// Forgets a session: its id is unknown from now on.
@@ -161,6 +197,11 @@ impl Registry {
         for shard in &self.shards {
             lock(shard).retain(|_, entry| !entry.handle.is_over() || entry.handle.is_kept());
         }
+    }
+
+    /// True if a session is over and kept.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.shards.iter().any(|shard| lock(shard).values().any(|entry| entry.handle.is_kept()))
     }
 
     /// All sessions.

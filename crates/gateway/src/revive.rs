@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rejoin_core::id::digest;
 use rejoin_core::session::{SessionStart, Stored};
 use rejoin_core::settings::Settings;
 use rejoin_store::{Fence, LoadError, Loaded, SessionKey};
@@ -45,8 +46,9 @@ pub(crate) enum NoSession {
 pub struct Recovered {
     /// Sessions that are served again.
     pub sessions: usize,
-    /// Sessions of endpoints that are not served now, beyond the cap, or with a damaged row: they
-    /// stay in the store, and are unknown to their clients.
+    /// Sessions that stay in the store and are not served now. Those of endpoints that are not
+    /// served are unknown to their clients; those that cannot be read, or are beyond the cap, are
+    /// refused with 503, and tried again whenever their clients ask.
     pub left: usize,
 }
 
@@ -77,6 +79,7 @@ impl Gateway {
                     Err(error) => {
                         let session = SessionTag::new(&key);
                         tracing::error!(%session, %error, "a session could not be read");
+                        first.registry().note_unseen(key);
                         false
                     }
                 };
@@ -98,23 +101,24 @@ impl Gateway {
         }
     }
 
-    /// Serves a session at the gateway where it was opened; false if there is none.
+    /// Serves a session at the gateway where it was opened; false if that is not possible now.
     async fn serve_at(&self, gateways: &[Self], key: SessionKey, loaded: Loaded) -> bool {
-        let row = loaded.row.as_ref();
-        let origin = row.and_then(|row| serde_json::from_slice::<Origin>(&row.origin).ok());
-        let gateway = origin.as_ref().and_then(|origin| {
-            gateways.iter().find(|gateway| gateway.is_mounted() || gateway.path() == origin.path)
-        });
-        let served = match gateway.and_then(|one| Some((one, one.registry().reserve()?))) {
-            Some((gateway, place)) => gateway.revive(key, loaded, place, &Unsent::default()).await,
-            None => None,
+        let session = SessionTag::new(&key);
+        let Some(path) = path_of(&loaded) else {
+            tracing::error!(%session, "a stored session is not served: its origin is unreadable");
+            self.registry().note_unseen(key);
+            return false;
         };
-        if served.is_none() {
-            let session = SessionTag::new(&key);
-            let path = origin.map(|origin| origin.path);
+        let Some(gateway) = gateways.iter().find(|gateway| gateway.is_endpoint(&path)) else {
             tracing::warn!(%session, path, "a stored session is not served: no endpoint has it");
-        }
-        served.is_some()
+            return false;
+        };
+        let Some(place) = gateway.registry().reserve() else {
+            tracing::warn!(%session, path, "a stored session is not served: sessions_max is reached");
+            self.registry().note_unseen(key);
+            return false;
+        };
+        gateway.revive(key, loaded, place, &Unsent::default()).await.is_some()
     }
 
     /// Has a session driven as the store has it, but for calls that are known not to have been
@@ -160,10 +164,10 @@ impl Gateway {
         id: &str,
         principal: &Principal,
     ) -> Result<Arc<Entry>, NoSession> {
-        let find = || self.registry().find(self.path(), id, principal);
-        let kept = match find() {
+        let kept = match self.registry().find(self.path(), id, principal) {
             Found::Running(entry) => return Ok(entry),
-            Found::Nothing => return Err(NoSession::Unknown),
+            Found::Nothing if !self.registry().is_unseen(id) => return Err(NoSession::Unknown),
+            Found::Nothing => return self.look_again(id, principal).await,
             Found::Kept(entry) => entry,
         };
         if self.is_draining() {
@@ -174,12 +178,17 @@ impl Gateway {
         // One at a time: each takes the log over from the one before.
         let _turn = self.reviving().lock().await;
         // Another request may have been first, and what it started may have failed again.
-        let kept = match find() {
+        let kept = match self.registry().find(self.path(), id, principal) {
             Found::Running(entry) => return Ok(entry),
             Found::Nothing => return Err(NoSession::Unknown),
             Found::Kept(entry) => entry,
         };
         kept.handle.gone().await;
+        self.drive_again(&kept).await
+    }
+
+    /// Has a session driven again that is gone and kept, by whoever has the turn.
+    async fn drive_again(&self, kept: &Entry) -> Result<Arc<Entry>, NoSession> {
         match self.store().load(kept.key).await {
             // It was ended by a commit of which nobody knew whether it was made.
             Ok(Some(loaded)) if is_over(&loaded) => {
@@ -203,6 +212,66 @@ impl Gateway {
             }
         }
     }
+
+    /// Has sessions driven again that are kept and gone, at most `sessions_max` of them: without a
+    /// driver none of their timers runs, and they would neither expire nor end.
+    pub(crate) async fn drive_kept(&self, sessions_max: usize) {
+        let is_gone = |entry: &&Arc<Entry>| entry.handle.is_kept() && entry.handle.is_gone();
+        let all = self.registry().all();
+        for entry in all.iter().filter(is_gone).take(sessions_max) {
+            let _turn = self.reviving().lock().await;
+            // A request may have been first.
+            let is_same =
+                self.registry().get(&entry.key).is_some_and(|now| Arc::ptr_eq(&now, entry));
+            if self.is_draining() || !is_same {
+                continue;
+            }
+            let gateway = self.at(Arc::clone(&entry.endpoint));
+            // What still cannot be read is tried again in the next round.
+            let _driven = gateway.drive_again(entry).await.is_ok();
+        }
+    }
+
+    /// Looks for a session that could not be served when this process began.
+    async fn look_again(&self, id: &str, principal: &Principal) -> Result<Arc<Entry>, NoSession> {
+        if self.is_draining() {
+            return Err(NoSession::Unavailable);
+        }
+        let key = digest(id.as_bytes());
+        let _turn = self.reviving().lock().await;
+        if self.registry().get(&key).is_none() && self.registry().is_unseen(id) {
+            match self.store().load(key).await {
+                Ok(Some(loaded)) if is_over(&loaded) => self.clear(key, loaded.fence).await,
+                Ok(Some(loaded)) => {
+                    let path = path_of(&loaded).ok_or(NoSession::Unavailable)?;
+                    if !self.is_endpoint(&path) {
+                        return Err(NoSession::Unknown);
+                    }
+                    let place = self.registry().reserve().ok_or(NoSession::Unavailable)?;
+                    let revived = self.revive(key, loaded, place, &Unsent::default()).await;
+                    revived.ok_or(NoSession::Unavailable)?;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let session = SessionTag::new(&key);
+                    tracing::warn!(%session, %error, "a session still cannot be read");
+                    return Err(NoSession::Unavailable);
+                }
+            }
+            self.registry().note_seen(&key);
+        }
+        match self.registry().find(self.path(), id, principal) {
+            Found::Running(entry) => Ok(entry),
+            Found::Nothing => Err(NoSession::Unknown),
+            Found::Kept(_) => Err(NoSession::Unavailable),
+        }
+    }
+}
+
+/// Path of the endpoint where a session was opened; `None`: that cannot be read.
+fn path_of(loaded: &Loaded) -> Option<String> {
+    let origin = &loaded.row.as_ref()?.origin;
+    Some(serde_json::from_slice::<Origin>(origin).ok()?.path)
 }
 
 /// True if nobody can use it: it has ended, or its client was never told of it.

@@ -81,7 +81,7 @@ impl Gateway {
         self.passing().announced(path)
     }
 
-    fn is_endpoint(&self, path: &str) -> bool {
+    pub(crate) fn is_endpoint(&self, path: &str) -> bool {
         self.is_mounted() || path.strip_suffix('/').unwrap_or(path) == self.path()
     }
 

@@ -17,6 +17,9 @@ use crate::error::{
 use crate::page::Page;
 use crate::watch::StreamWatch;
 
+/// Payload bytes that are read at once for the numbers of events.
+const SEQS_PAGE_BYTES: usize = 16 * 1024;
+
 /// A session, by the SHA-256 of its id: the id itself never reaches a store.
 pub type SessionKey = Digest32;
 /// A principal, by the SHA-256 of what names it.
@@ -286,6 +289,28 @@ pub trait Store: Send + Sync + 'static {
         after: Seq,
         bytes_max: usize,
     ) -> Result<Page, ReadError>;
+
+    /// Numbers of the events of a stream after `after`, oldest first, without those that were
+    /// evicted. An implementation that can tell them without their payloads does.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    async fn seqs(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        mut after: Seq,
+    ) -> Result<Vec<Seq>, ReadError> {
+        let mut seqs = Vec::new();
+        loop {
+            let page = self.read(session, stream, after, SEQS_PAGE_BYTES).await?;
+            after = page.next(after);
+            seqs.extend(page.events.iter().map(|event| event.seq));
+            if !page.more {
+                return Ok(seqs);
+            }
+        }
+    }
 
     /// Reads at most `bytes_max` payload bytes of one event, from `offset` on; none are left at or
     /// beyond its end. No more than these are brought into memory. `None`: the event was evicted,

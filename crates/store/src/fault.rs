@@ -31,6 +31,7 @@ pub enum Operation {
     Load,
     Commit,
     Read,
+    Seqs,
     ReadPart,
     ReadOne,
     Watch,
@@ -191,13 +192,6 @@ impl Store for FaultStore {
         pass!(self, Load, LoadError, self.inner.load(session))
     }
 
-    async fn load_all(
-        &self,
-        sessions: Vec<SessionKey>,
-    ) -> Result<Vec<Result<Option<Loaded>, LoadError>>, LoadError> {
-        pass!(self, Load, LoadError, self.inner.load_all(sessions))
-    }
-
     async fn commit(
         &self,
         session: SessionKey,
@@ -224,6 +218,15 @@ impl Store for FaultStore {
         bytes_max: usize,
     ) -> Result<Page, ReadError> {
         pass!(self, Read, ReadError, self.inner.read(session, stream, after, bytes_max))
+    }
+
+    async fn seqs(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Seq,
+    ) -> Result<Vec<Seq>, ReadError> {
+        pass!(self, Seqs, ReadError, self.inner.seqs(session, stream, after))
     }
 
     async fn read_part(

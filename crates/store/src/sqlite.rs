@@ -240,7 +240,7 @@ impl Store for SqliteStore {
             Ok(taken.map(load).collect::<Vec<_>>())
         };
         let mut all = Vec::new();
-        for seen in self.readers.read(read).await? {
+        for seen in self.readers.read_each(read).await? {
             all.push(match seen {
                 Ok(Some((loaded, tick))) => {
                     self.published(tick).await;
@@ -283,6 +283,15 @@ impl Store for SqliteStore {
         let read =
             move |connection: &_| reads::page(connection, &session, stream, after, bytes_max);
         self.read_file(read).await?
+    }
+
+    async fn seqs(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Seq,
+    ) -> Result<Vec<Seq>, ReadError> {
+        self.read_file(move |connection| reads::seqs(connection, &session, stream, after)).await
     }
 
     async fn read_part(

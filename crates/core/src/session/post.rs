@@ -66,7 +66,7 @@ impl Session {
         self.refuse_without_room(&waiter, &mut decisions, now_ms, out);
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
         if decisions.iter().any(claims) && self.is_behind_twin(&waiter) {
-            if waiter.hold_is_over(now_ms, self.limits()) {
+            if waiter.hold_is_over(now_ms, self.limits()) || self.is_beyond_room(&waiter) {
                 let rejections = self.refusals(&waiter, |_| Reason::RequestInFlight);
                 return self.refuse(waiter, rejections, now_ms, out);
             }
@@ -95,8 +95,7 @@ impl Session {
         if waiter.wait != wait {
             self.note_decision(id, decision, None, out);
         }
-        let full = self.waiting.len() >= self.limits().held_posts_max;
-        if full && waiter.wait == Wait::Nothing {
+        if self.is_beyond_room(&waiter) {
             let reason = match wait {
                 Wait::Turn if self.replays.is_empty() => Reason::StreamNotDrained,
                 Wait::Turn => Reason::ReplayInProgress,
@@ -117,6 +116,11 @@ impl Session {
             _ => {}
         }
         self.wait(waiter, wait, now_ms);
+    }
+
+    /// True if a POST that does not wait yet finds as many waiting as may.
+    fn is_beyond_room(&self, waiter: &Waiter) -> bool {
+        waiter.wait == Wait::Nothing && self.waiting.len() >= self.limits().held_posts_max
     }
 
     /// Row 14: asks every attached original's connection for a sign of life.

@@ -177,8 +177,9 @@ impl Session {
         out.effects.extend(claimed.room.effects);
         self.changed_calls = claimed.room.calls;
         self.changed_streams = claimed.room.streams;
-        // Its own row was in what was refused, perhaps.
+        // Its own row was in what was refused, perhaps; what it reserves is durable before it is used.
         self.row_changed = true;
+        out.batch.durable = true;
         if let Some(key) = key {
             let owner = self.ledger.with_key(&key);
             let ours = record.owner.session == self.start.session;

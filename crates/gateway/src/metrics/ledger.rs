@@ -22,8 +22,6 @@ use super::{Metrics, State};
 
 /// Maps of sessions, so that commits rarely meet in one.
 const SHARDS: usize = 16;
-/// Payload bytes that are read at once to count events.
-const PAGE_BYTES: usize = 16 * 1024;
 
 /// Streams of the sessions of one shard that are not settled.
 type Shard = HashMap<SessionKey, HashMap<StreamId, Unsettled>>;
@@ -131,16 +129,11 @@ impl CountedStore {
         self.forget(&session);
         self.apply(session, Change::new(Vec::new(), &loaded.streams, &loaded.calls));
         let rows = loaded.streams.iter().filter(|row| is_counted(row));
-        for (stream, mut after) in rows.map(|row| (row.id, row.cursors.acked)) {
-            loop {
-                let page = self.inner.read(session, stream, after, PAGE_BYTES).await?;
-                after = page.next(after);
-                let events = page.events.into_iter().map(|event| (stream, event.seq)).collect();
-                self.apply(session, Change { events, ..Change::default() });
-                if !page.more {
-                    break;
-                }
-            }
+        for (stream, after) in rows.map(|row| (row.id, row.cursors.acked)) {
+            // Their numbers only: a start does not wait until gigabytes were read.
+            let seqs = self.inner.seqs(session, stream, after).await?;
+            let events = seqs.into_iter().map(|seq| (stream, seq)).collect();
+            self.apply(session, Change { events, ..Change::default() });
         }
         Ok(())
     }
@@ -314,6 +307,15 @@ impl Store for CountedStore {
         bytes_max: usize,
     ) -> Result<Page, ReadError> {
         self.inner.read(session, stream, after, bytes_max).await
+    }
+
+    async fn seqs(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Seq,
+    ) -> Result<Vec<Seq>, ReadError> {
+        self.inner.seqs(session, stream, after).await
     }
 
     async fn read_part(

@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rejoin_core::settings::Settings;
+use rejoin_gateway::Recovered;
+use rejoin_gateway::gateway::Gateway;
 use rejoin_store::Store;
 use rejoin_store::fault::{Fault, FaultStore, Operation};
 use rejoin_store::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rejoin_testkit::call::Call;
 use rejoin_testkit::deadline::{WAIT, pause, until};
 use rejoin_testkit::failure::{Failure, TestResult};
+use rejoin_testkit::session::Session;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -175,5 +178,85 @@ async fn a_call_that_runs_while_the_log_fails_goes_on_once_it_can_be_written() -
     assert_eq!(bench.server.runs("hang"), 1, "nothing was sent again");
     let next = session.answer(&other.again(3)).await?;
     assert!(next.get("result").is_some(), "its server has lost nothing: {next}");
+    Ok(())
+}
+
+/// What a session's next message gets at a gateway, which may be another than the one that opened
+/// it.
+async fn told(bench: &Bench, session: &Session) -> Result<u16, Failure> {
+    Ok(session.by_way_of(bench.address).notify("notifications/x", json!({})).await?)
+}
+
+#[tokio::test]
+async fn a_session_that_could_not_be_read_at_the_start_is_refused_until_it_can_be() -> TestResult {
+    let Failing { bench, log, _directory } = Failing::start().await?;
+    let session = bench.session().await?;
+    assert_eq!(told(&bench, &session).await?, 202);
+    bench.gateway.drain().await;
+
+    let again = Bench::start_from(log.clone(), Greeting::Agrees, Settings::default()).await?;
+    // The first lists the sessions.
+    log.inject(Operation::Load, 2.., Fault::Fail(ErrorKind::InvalidData));
+    let recovered = Gateway::recover(std::slice::from_ref(&again.gateway)).await?;
+    assert_eq!(recovered, Recovered { sessions: 0, left: 1 });
+    for _ in 0..2 {
+        assert_eq!(told(&again, &session).await?, 503, "it is not gone");
+    }
+    log.clear();
+    assert_eq!(told(&again, &session).await?, 202);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_beyond_the_cap_is_refused_until_there_is_a_place() -> TestResult {
+    let Failing { bench, log, _directory } = Failing::start().await?;
+    let sessions = [bench.session().await?, bench.session().await?];
+    for session in &sessions {
+        assert_eq!(told(&bench, session).await?, 202);
+    }
+    bench.gateway.drain().await;
+
+    let mut settings = Settings::default();
+    settings.limits.sessions_max = 1;
+    let again = Bench::start_from(log.clone(), Greeting::Agrees, settings).await?;
+    let recovered = Gateway::recover(std::slice::from_ref(&again.gateway)).await?;
+    assert_eq!(recovered, Recovered { sessions: 1, left: 1 });
+    let statuses = [told(&again, &sessions[0]).await?, told(&again, &sessions[1]).await?];
+    assert!(matches!(statuses, [202, 503] | [503, 202]), "{statuses:?}");
+    let (served, beyond) = match statuses {
+        [202, _] => (&sessions[0], &sessions[1]),
+        _ => (&sessions[1], &sessions[0]),
+    };
+    assert_eq!(served.by_way_of(again.address).delete().await?, 204);
+    until("a place", WAIT, async || {
+        let status = told(&again, beyond).await?;
+        assert!(matches!(status, 202 | 503), "{status}");
+        Ok::<_, Failure>((status == 202).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_session_whose_log_failed_is_driven_again_without_its_client_and_idles_out() -> TestResult
+{
+    let failing = Failing::start().await?;
+    let session = failing.bench.session().await?;
+    failing.log.inject(Operation::Commit, 1.., Fault::Fail(ErrorKind::StorageFull));
+    assert_eq!(session.delete().await?, 503);
+    failing.log.clear();
+    let gateway = failing.bench.gateway.clone();
+    let maintained = tokio::spawn(async move { gateway.maintain().await });
+    for _ in 0..200 {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(30)).await;
+        tokio::time::resume();
+        pause(Duration::from_millis(20)).await;
+        if failing.log.usage().await?.sessions == 0 {
+            break;
+        }
+    }
+    maintained.abort();
+    assert!(failing.log.calls(Operation::Load) > 0, "it was driven again");
+    assert_eq!(failing.log.usage().await?.sessions, 0, "and ended by its own timers");
     Ok(())
 }

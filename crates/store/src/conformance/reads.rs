@@ -45,6 +45,8 @@ pub async fn events_come_in_order_and_whole(store: Arc<dyn Store>) {
             assert_eq!(one.as_ref(), Some(*event));
         }
         let middle = mine[2].seq;
+        let after = store.seqs(writer.session, stream, middle).await.expect("they are read");
+        assert!(after.iter().eq(mine[3..].iter().map(|event| &event.seq)), "{stream}: {after:?}");
         let page = store.read(writer.session, stream, middle, ALL).await.expect("it is read");
         assert!(page.events.iter().eq(mine[3..].iter().copied()), "{stream} after {middle}");
     }
@@ -165,6 +167,10 @@ pub async fn evicted_events_are_reported(store: Arc<dyn Store>) {
     for (after, events, gap, more) in expected {
         let page = read(&writer, after, ALL).await;
         assert_eq!((seqs(&page), page.gap, page.more), (events, gap, more), "after {after}");
+    }
+    for (after, left) in [(0, vec![103, 106]), (102, vec![103, 106]), (103, vec![106])] {
+        let seqs = store.seqs(writer.session, STREAM, Seq(after)).await.expect("they are read");
+        assert!(seqs.iter().map(|seq| seq.0).eq(left), "after {after}: {seqs:?}");
     }
     writer.evict(STREAM, 106, false).await;
     let page = read(&writer, 102, ALL).await;

@@ -39,12 +39,28 @@ impl Readers {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Failure> {
+        self.read_whole(work, |_| true).await
+    }
+
+    /// As [`read`](Self::read), for several things, each of which can fail by itself.
+    pub(super) async fn read_each<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<Vec<rusqlite::Result<T>>> + Send + 'static,
+    ) -> Result<Vec<rusqlite::Result<T>>, Failure> {
+        self.read_whole(work, |each| each.iter().all(Result::is_ok)).await
+    }
+
+    async fn read_whole<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        is_whole: fn(&T) -> bool,
+    ) -> Result<T, Failure> {
         // Nobody closes it.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let readers = Arc::clone(self);
         let read = move || {
             let _permit = permit;
-            readers.read_blocking(work)
+            readers.read_blocking(work, is_whole)
         };
         let read = tokio::task::spawn_blocking(read).await;
         // It ends without an answer only when the runtime shuts down.
@@ -59,9 +75,16 @@ impl Readers {
         lock(&self.idle).clear();
     }
 
+    /// How many connections nobody uses now.
+    #[cfg(test)]
+    pub(super) fn idle(&self) -> usize {
+        lock(&self.idle).len()
+    }
+
     fn read_blocking<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        is_whole: fn(&T) -> bool,
     ) -> Result<T, Failure> {
         let idle = lock(&self.idle).pop();
         let read = || {
@@ -76,7 +99,9 @@ impl Readers {
         };
         // After an error the connection goes, too: the next one starts afresh.
         let (connection, read) = read().map_err(unreadable)?;
-        lock(&self.idle).push(connection);
+        if is_whole(&read) {
+            lock(&self.idle).push(connection);
+        }
         Ok(read)
     }
 }

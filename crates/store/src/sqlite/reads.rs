@@ -60,6 +60,26 @@ pub(super) fn page(
     Ok(Some((page, row.tick)))
 }
 
+/// Numbers of a stream's events after a cursor: the index alone has them.
+pub(super) fn seqs(
+    connection: &Connection,
+    session: &SessionKey,
+    stream: StreamId,
+    after: Seq,
+) -> rusqlite::Result<Seen<Vec<Seq>>> {
+    let Some(row) = SessionRow::find(connection, session)? else { return Ok(None) };
+    let chain = Chain::find(connection, row.number, stream)?;
+    // The kind is not in the index: it is looked at where something was evicted only.
+    let query = "select seq from events
+        where session = ?1 and stream = ?2 and seq > ?3 and (seq > ?4 or kind = ?5)
+        order by seq";
+    let (from, evicted) = (integer(after.max(chain.emptied).0), integer(chain.evicted.0));
+    let mut query = connection.prepare_cached(query)?;
+    let asked = (row.number, stream.0, from, evicted, RESPONSE);
+    let seqs = query.query_map(asked, |found| Ok(Seq(number(found.get(0)?))))?;
+    Ok(Some((seqs.collect::<rusqlite::Result<_>>()?, row.tick)))
+}
+
 /// A row of an event.
 struct Found {
     number: i64,

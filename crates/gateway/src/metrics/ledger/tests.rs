@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use rejoin_core::effect::EventKind;
 use rejoin_core::limits::Limits;
+use rejoin_store::fault::{Fault, FaultStore, Operation};
 use rejoin_store::{MemoryLimits, MemoryStore};
 
 use super::*;
@@ -69,13 +70,15 @@ async fn a_removed_session_leaves_no_count() {
 }
 
 #[tokio::test]
-async fn what_another_driver_left_is_counted_once_and_in_place_of_what_was_counted() {
+async fn what_another_driver_left_is_counted_once_in_place_of_the_old_and_without_payloads() {
     let inner = Arc::new(MemoryStore::new(MemoryLimits::from(&Limits::default())).unwrap());
     let opened = inner.create(SESSION, [1; 32]).await.unwrap();
     let owed = batch(StreamState::Owed, 2, vec![event(1, 0), event(2, 1), event(3, 2)]);
     inner.commit(SESSION, opened.fence, opened.version, owed).await.unwrap();
     let loaded = inner.load(SESSION).await.unwrap().unwrap();
     let metrics = Arc::new(Metrics::new());
+    let inner = Arc::new(FaultStore::new(inner));
+    inner.inject(Operation::Read, 1.., Fault::Fail(std::io::ErrorKind::Other));
     let store = CountedStore::new(inner, Arc::clone(&metrics));
     for _ in 0..2 {
         store.adopt(SESSION, &loaded).await.unwrap();

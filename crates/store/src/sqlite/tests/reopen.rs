@@ -241,4 +241,5 @@ async fn a_damaged_session_keeps_no_other_from_being_taken_over() {
     let loaded = store.load_all(vec![digest(b"a"), digest(b"b")]).await.unwrap();
     assert!(loaded[0].is_err(), "{:?}", loaded[0]);
     assert_eq!(loaded[1].as_ref().unwrap().as_ref().unwrap().calls.len(), 1);
+    assert_eq!(store.readers.idle(), 0, "after an error the next read starts afresh");
 }
