@@ -184,8 +184,11 @@ async fn streams_wait_for_the_client_whose_credential_they_need() {
         })
         .unwrap();
     // Longer than a stream takes that waits for nothing.
+    let own = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"no client"}}"#;
+    resumed.commands.send(Command::Send { message: own.into() }).await.unwrap();
     for _ in 0..3 {
-        requests_seen(&upstream).await;
+        let seen = requests_seen(&upstream).await;
+        assert_eq!(of_http(&seen, "GET").count(), 0, "what Rejoin says tells no credential");
     }
     resumed.commands.send(Command::Headers(credential)).await.unwrap();
     let message = r#"{"jsonrpc":"2.0","method":"notifications/go"}"#.into();
