@@ -9,6 +9,8 @@ The script language is described in src/upstream/conformance.rs. Beyond it, for 
   {"raw": TEXT}      writes TEXT as it is into the stream
   {"status": N, "type": T, "body": TEXT, "headers": {}}  answers the POST so; must come first
   {"forget": true}   the server forgets all sessions
+  {"require": A}     from here on, GET is answered 401 unless its Authorization is A
+  {"pause": MS}      waits so long
   {"drop": "get"}    breaks the connection of the standalone stream
 
 Arguments:
@@ -49,6 +51,7 @@ CHANGED = threading.Condition()
 SIGNALS = set()
 RECEIVED = []
 REQUESTS = []
+REQUIRED = set()
 SESSIONS = set()
 STREAMS = {}
 
@@ -254,6 +257,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.plain(int(FLAGS["no-get"]))
         if self.unknown_session():
             return
+        if REQUIRED and self.headers.get("Authorization") not in REQUIRED:
+            return self.plain(401)
         cursor = self.headers.get("Last-Event-ID")
         if cursor is None:
             stream = STREAMS["standalone"]
@@ -382,6 +387,10 @@ def step(stream, todo):
         STREAMS["standalone"].put("event", todo["elsewhere"])
     elif "drop" in todo:
         STREAMS["standalone"].put("cut")
+    elif "require" in todo:
+        REQUIRED.add(todo["require"])
+    elif "pause" in todo:
+        time.sleep(todo["pause"] / 1000)
     elif "forget" in todo:
         SESSIONS.clear()
     elif "status" in todo:

@@ -27,7 +27,7 @@ pub struct UpstreamLimits {
     pub pool_idle_max_ms: u64,
     /// A server that cannot be reached for so long has lost the session.
     pub unreachable_max_ms: u64,
-    /// Resumes of one stream without progress.
+    /// Resumes of one stream that the server answers with nothing new.
     pub resume_attempts_max: u32,
     /// Time to resume one stream without progress, beside the waits that the server asked for.
     pub resume_max_ms: u64,

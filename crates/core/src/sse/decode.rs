@@ -153,6 +153,11 @@ impl Decoder {
         }
     }
 
+    /// Whether part of an event has arrived, other than a comment, and its end has not.
+    pub fn is_inside_event(&self) -> bool {
+        !self.data.is_empty() || self.buffer.first().is_some_and(|&byte| byte != b':')
+    }
+
     /// Ends the stream. Events already pushed and not asked for are lost, so drain first.
     ///
     /// # Errors

@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderValue};
 use rejoin_core::id::CallId;
 use rejoin_gateway::upstream::conformance::{
     INITIALIZE, Left, Session, a_session_that_is_left_goes_on_where_it_was_or_ends, progress,
-    received, response, write,
+    received, response, script, write,
 };
 use rejoin_gateway::upstream::{
-    CloseReason, Command, Event, LostReason, Resumption, Upstream, UpstreamCursor,
+    CloseReason, Command, Event, LostReason, Opening, Resumed, Resumption, Upstream, UpstreamCursor,
 };
 use serde_json::{Value, json};
 
@@ -150,17 +150,21 @@ async fn the_standalone_stream_goes_on_where_it_was() {
     other.end().await;
 }
 
-#[tokio::test]
-async fn streams_wait_for_the_client_whose_credential_they_need() {
-    let upstream = served(&["ids"]);
-    let credential = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer a"))]);
-    let opening = rejoin_gateway::upstream::Opening {
-        initialize: INITIALIZE.into(),
-        headers: credential.clone(),
-    };
+fn credential(value: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(value))])
+}
+
+/// Opens a session as "Bearer a", leaves it in a call that waits for "go", and resumes it.
+async fn resumed_with(
+    upstream: &Arc<dyn Upstream>,
+    step: Option<Value>,
+    headers: HeaderMap,
+) -> Resumed {
+    let initialize = INITIALIZE.into();
+    let opening = Opening { initialize, headers: credential("Bearer a") };
     let mut opened = upstream.open(opening).await.unwrap();
     let steps = [write(progress(1, "1")), received("go"), write(response(1, "1"))];
-    let message = rejoin_gateway::upstream::conformance::script(1, steps).into();
+    let message = script(1, step.into_iter().chain(steps)).into();
     opened.commands.send(Command::Call { call: CallId(1), message }).await.unwrap();
     let cursor = loop {
         match opened.events.recv().await {
@@ -171,23 +175,23 @@ async fn streams_wait_for_the_client_whose_credential_they_need() {
     };
     opened.commands.send(Command::Leave).await.unwrap();
     while opened.events.recv().await.is_some() {}
-    let text = opened.continuation.as_ref().unwrap().expose();
+    let continuation = opened.continuation.unwrap();
+    let text = continuation.expose();
     assert!(!text.contains("Bearer"), "no credential is written down: {text}");
-    let mut resumed = upstream
-        .resume(Resumption {
-            continuation: opened.continuation.unwrap(),
-            initialize: INITIALIZE.into(),
-            headers: HeaderMap::new(),
-            is_initialized: true,
-            calls: vec![(CallId(1), cursor)],
-            standalone: None,
-        })
-        .unwrap();
-    // Longer than a stream takes that waits for nothing.
-    for _ in 0..3 {
-        requests_seen(&upstream).await;
-    }
-    resumed.commands.send(Command::Headers(credential)).await.unwrap();
+    let resumption = Resumption {
+        continuation,
+        initialize: INITIALIZE.into(),
+        headers,
+        is_initialized: true,
+        calls: vec![(CallId(1), cursor)],
+        standalone: None,
+    };
+    upstream.resume(resumption).unwrap()
+}
+
+/// The client comes back with this credential, and its call is answered.
+async fn comes_back(resumed: &mut Resumed, value: &'static str) {
+    resumed.commands.send(Command::Headers(credential(value))).await.unwrap();
     let message = r#"{"jsonrpc":"2.0","method":"notifications/go"}"#.into();
     resumed.commands.send(Command::Send { message }).await.unwrap();
     loop {
@@ -197,12 +201,62 @@ async fn streams_wait_for_the_client_whose_credential_they_need() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn streams_wait_for_the_client_whose_credential_they_need() {
+    let upstream = served(&["ids"]);
+    let mut resumed = resumed_with(&upstream, None, HeaderMap::new()).await;
+    let own = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"no client"}}"#;
+    resumed.commands.send(Command::Send { message: own.into() }).await.unwrap();
+    // Longer than a stream takes that waits for nothing.
+    for _ in 0..3 {
+        let seen = requests_seen(&upstream).await;
+        assert_eq!(of_http(&seen, "GET").count(), 0, "what Rejoin says tells no credential");
+    }
+    comes_back(&mut resumed, "Bearer a").await;
     let seen = requests_seen(&upstream).await;
     let gets: Vec<_> = of_http(&seen, "GET").collect();
     assert!(gets.len() >= 2, "the call's and the standalone one: {gets:?}");
     for get in gets {
         assert_eq!(get["headers"]["authorization"], "Bearer a", "{get}");
     }
+}
+
+#[tokio::test]
+async fn a_call_whose_credential_expired_waits_for_the_one_its_client_refreshes() {
+    let upstream = served(&["ids"]);
+    let requires = json!({ "require": "Bearer b" });
+    let mut resumed = resumed_with(&upstream, Some(requires), credential("Bearer a")).await;
+    let is_call = |get: &Value| get["headers"]["last-event-id"].is_string();
+    for _ in 0..200 {
+        if of_http(&requests_seen(&upstream).await, "GET").any(is_call) {
+            break;
+        }
+    }
+    comes_back(&mut resumed, "Bearer b").await;
+    let seen = requests_seen(&upstream).await;
+    let is_stale = |get: &&Value| is_call(get) && get["headers"]["authorization"] == "Bearer a";
+    assert_eq!(of_http(&seen, "GET").filter(is_stale).count(), 1, "it was not asked in vain");
+}
+
+#[tokio::test]
+async fn a_resumed_event_that_comes_slowly_is_not_asked_for_again() {
+    let upstream = served(&["ids"]);
+    let piece = || [json!({ "pause": 500 }), json!({ "raw": "p" })];
+    let begin = json!({ "raw": r#"data: {"jsonrpc":"2.0","id":1,"result":""# });
+    let end = json!({ "raw": "\"}\n\n" });
+    let pieces = (0..6).flat_map(|_| piece());
+    let steps = [received("go"), begin].into_iter().chain(pieces).chain([end]);
+    let left = left_in_a_call(&upstream, steps).await;
+    let mut resumed = Session::resume(&upstream, &left);
+    resumed.send(r#"{"jsonrpc":"2.0","method":"notifications/go"}"#).await;
+    let answer = response(1, "\"pppppp\"");
+    while resumed.message().await != answer {}
+    resumed.end().await;
+    let seen = requests_seen(&upstream).await;
+    let is_call = |get: &&Value| get["headers"]["last-event-id"].is_string();
+    assert_eq!(of_http(&seen, "GET").filter(is_call).count(), 1);
 }
 
 #[tokio::test]

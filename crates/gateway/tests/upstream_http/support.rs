@@ -79,6 +79,7 @@ pub(crate) fn limits() -> Limits {
     let upstream = &mut limits.upstream;
     (upstream.unreachable_max_ms, upstream.retry_ms) = (1_500, 100);
     (upstream.resume_attempts_max, upstream.linger_ms) = (4, 300);
+    upstream.resume_max_ms = 5_000;
     // An answer that a test waits for comes within this however busy the machine is.
     upstream.elsewhere_ms = 10_000;
     limits

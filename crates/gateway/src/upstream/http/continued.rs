@@ -75,7 +75,9 @@ pub(super) fn resume(origin: &Arc<Origin>, resumption: Resumption) -> Option<Res
     let (commands, commanded) = mpsc::channel(queue_max(limits));
     let (events, received) = mpsc::channel(events_max(limits));
     let told = Calls::new(events.clone(), limits.line_bytes_max.saturating_mul(2));
-    let is_known = !kept.has_client_headers || !headers.is_empty();
+    // What is not passed on any more is not waited for.
+    let passes = !origin.forwarded.is_empty();
+    let is_known = !kept.has_client_headers || !headers.is_empty() || !passes;
     let opening = Opening { initialize, headers: select(&origin.forwarded, &headers) };
     let session = Session::new(Arc::clone(origin), uri, terms, told, opening);
     session.client.send_replace(is_known);

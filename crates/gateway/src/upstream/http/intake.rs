@@ -59,6 +59,8 @@ pub(super) struct Intake {
     calls: HashMap<task::Id, (CallId, Arc<Departure>)>,
     /// Responses and cancels, each on its way.
     posts: JoinSet<()>,
+    /// Messages that wait for the client's headers, at most `calls_max`.
+    held: Vec<Command>,
     tasks_max: usize,
     calls_max: usize,
     notes: mpsc::Sender<Note>,
@@ -95,6 +97,7 @@ impl Intake {
             tasks,
             calls,
             posts,
+            held: Vec::new(),
             tasks_max,
             calls_max,
             notes,
@@ -136,11 +139,37 @@ impl Intake {
     /// Starts what a command asks for. Waits for nothing.
     fn take(&mut self, command: Command) {
         let session = Arc::clone(&self.session);
-        if let Command::Headers(headers) = &command {
-            session.set_client_headers(headers);
+        match &command {
+            Command::Headers(headers) => {
+                session.set_client_headers(headers);
+                // Tells whoever waits for newer ones, too.
+                session.client.send_replace(true);
+            }
+            // Only its client calls, and its headers came first.
+            Command::Call { .. } => {
+                session.client.send_if_modified(|known| !std::mem::replace(known, true));
+            }
+            _ => {}
         }
-        // Its client has said something, and its headers came first.
-        session.client.send_if_modified(|known| !std::mem::replace(known, true));
+        if *session.client.borrow() {
+            std::mem::take(&mut self.held).into_iter().for_each(|command| self.start_one(command));
+        } else if matches!(command, Command::Send { .. } | Command::Cancel { .. }) {
+            return self.hold(command);
+        }
+        self.start_one(command);
+    }
+
+    /// Keeps what would be refused without the client's headers until they are known.
+    fn hold(&mut self, command: Command) {
+        if self.held.len() < self.calls_max {
+            self.held.push(command);
+        } else {
+            self.session.origin.warn("a message was dropped", "too many wait for their client");
+        }
+    }
+
+    fn start_one(&mut self, command: Command) {
+        let session = Arc::clone(&self.session);
         match command {
             Command::Call { call, message } => {
                 let is_full = session.calls.count() >= self.calls_max;

@@ -104,6 +104,8 @@ impl<'a> Pump<'a> {
         loop {
             if free_bytes == 0 {
                 self.paused().await;
+                // Nobody listened.
+                self.heard = Instant::now();
             }
             let chunk = tokio::select! {
                 chunk = body.frame() => chunk,
@@ -126,6 +128,10 @@ impl<'a> Pump<'a> {
                     Ok(None) => break,
                     Err(_) => self.unusable = Some("it is larger than event_bytes_max"),
                 }
+            }
+            if decoder.is_inside_event() {
+                // A large event on a slow line would never come whole if it were asked for again.
+                self.heard = Instant::now();
             }
         }
     }
