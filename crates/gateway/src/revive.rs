@@ -114,7 +114,7 @@ impl Gateway {
             return false;
         };
         let Some(place) = gateway.registry().reserve() else {
-            tracing::warn!(%session, path, "a stored session is not served: sessions_max is reached");
+            tracing::warn!(%session, path, "a stored session is not served: beyond sessions_max");
             self.registry().note_unseen(key);
             return false;
         };

@@ -177,7 +177,7 @@ impl Session {
         out.effects.extend(claimed.room.effects);
         self.changed_calls = claimed.room.calls;
         self.changed_streams = claimed.room.streams;
-        // Its own row was in what was refused, perhaps; what it reserves is durable before it is used.
+        // Its own row was in what was refused, perhaps; what it reserves is durable before its use.
         self.row_changed = true;
         out.batch.durable = true;
         if let Some(key) = key {

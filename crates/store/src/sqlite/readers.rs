@@ -15,6 +15,9 @@ const READERS_MAX: usize = 4;
 
 const READ: &str = "read its database";
 
+/// What was read of several things, each of which can fail by itself.
+type Each<T> = Vec<rusqlite::Result<T>>;
+
 /// What a failed read says.
 pub(super) fn unreadable(error: rusqlite::Error) -> Failure {
     failure(READ, error)
@@ -45,8 +48,8 @@ impl Readers {
     /// As [`read`](Self::read), for several things, each of which can fail by itself.
     pub(super) async fn read_each<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<Vec<rusqlite::Result<T>>> + Send + 'static,
-    ) -> Result<Vec<rusqlite::Result<T>>, Failure> {
+        work: impl FnOnce(&Connection) -> rusqlite::Result<Each<T>> + Send + 'static,
+    ) -> Result<Each<T>, Failure> {
         self.read_whole(work, |each| each.iter().all(Result::is_ok)).await
     }
 

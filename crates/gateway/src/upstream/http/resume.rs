@@ -107,12 +107,7 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
         let asked = pump.retry.filter(|_| !is_silent).unwrap_or_default();
         // The waits that the server asks for do not count.
         since += asked;
-        let own = if backoff.attempts() == 0 && end == End::Broken {
-            let _first = backoff.next();
-            Duration::ZERO
-        } else {
-            backoff.next()
-        };
+        let own = own_wait(&mut backoff, end);
         tokio::select! {
             () = sleep(own.max(asked)) => {}
             () = call.settled() => return "it was answered",
@@ -158,6 +153,13 @@ async fn renewed(session: &Session, call: &Call, refused: &HeaderMap) {
 /// How long a connection may be silent after so many that were.
 fn patience(silences: u32) -> Option<Duration> {
     (silences < SILENCES_MAX).then(|| PATIENCE * (silences + 1))
+}
+
+/// What we wait by ourselves: nothing before the first attempt after a break.
+fn own_wait(backoff: &mut Backoff, end: End) -> Duration {
+    let is_first = backoff.attempts() == 0 && end == End::Broken;
+    let wait = backoff.next();
+    if is_first { Duration::ZERO } else { wait }
 }
 
 fn attempt(session: &Session, response: Response<Body>) -> Attempt {
