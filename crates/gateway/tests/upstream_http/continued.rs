@@ -162,20 +162,20 @@ async fn resumed_with(
 ) -> Resumed {
     let initialize = INITIALIZE.into();
     let opening = Opening { initialize, headers: credential("Bearer a") };
-    let mut opened = upstream.open(opening).await.unwrap();
+    let mut opened = upstream.open(opening).await.expect("it opens");
     let steps = [write(progress(1, "1")), received("go"), write(response(1, "1"))];
     let message = script(1, step.into_iter().chain(steps)).into();
-    opened.commands.send(Command::Call { call: CallId(1), message }).await.unwrap();
+    opened.commands.send(Command::Call { call: CallId(1), message }).await.expect("it is open");
     let cursor = loop {
         match opened.events.recv().await {
-            Some(Event::Message { cursor, .. }) => break cursor.unwrap(),
+            Some(Event::Message { cursor, .. }) => break cursor.expect("events have ids"),
             Some(_) => {}
             None => panic!("it ended"),
         }
     };
-    opened.commands.send(Command::Leave).await.unwrap();
+    opened.commands.send(Command::Leave).await.expect("it is open");
     while opened.events.recv().await.is_some() {}
-    let continuation = opened.continuation.unwrap();
+    let continuation = opened.continuation.expect("it can go on");
     let text = continuation.expose();
     assert!(!text.contains("Bearer"), "no credential is written down: {text}");
     let resumption = Resumption {
@@ -186,14 +186,14 @@ async fn resumed_with(
         calls: vec![(CallId(1), cursor)],
         standalone: None,
     };
-    upstream.resume(resumption).unwrap()
+    upstream.resume(resumption).expect("it goes on")
 }
 
 /// The client comes back with this credential, and its call is answered.
 async fn comes_back(resumed: &mut Resumed, value: &'static str) {
-    resumed.commands.send(Command::Headers(credential(value))).await.unwrap();
+    resumed.commands.send(Command::Headers(credential(value))).await.expect("it is open");
     let message = r#"{"jsonrpc":"2.0","method":"notifications/go"}"#.into();
-    resumed.commands.send(Command::Send { message }).await.unwrap();
+    resumed.commands.send(Command::Send { message }).await.expect("it is open");
     loop {
         match resumed.events.recv().await {
             Some(Event::Message { message, .. }) if message == response(1, "1") => break,
