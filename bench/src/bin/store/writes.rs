@@ -125,5 +125,6 @@ fn call(number: u64) -> Call {
         ended_ms: None,
         lost_ms: None,
         settled_by: None,
+        upstream_cursor: None,
     }
 }
