@@ -24,11 +24,11 @@ impl Disk {
     /// If the folder cannot be made, or the library not be built.
     pub fn new() -> io::Result<Self> {
         let disk = Self { folder: tempfile::tempdir()? };
-        let (source, library) = (disk.path("faults.c"), disk.library());
+        let (source, object) = (disk.path("faults.c"), disk.object());
         fs::write(&source, SOURCE)?;
         fs::create_dir(disk.path("kept"))?;
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library).arg(source);
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&object).arg(source);
         if !compiler.status()?.success() {
             return Err(io::Error::other("the C compiler `cc` refused disk/faults.c"));
         }
@@ -60,14 +60,14 @@ impl Disk {
     /// What a process must find in its environment.
     pub fn environment(&self) -> [(&'static str, PathBuf); 4] {
         [
-            ("LD_PRELOAD", self.library()),
+            ("LD_PRELOAD", self.object()),
             ("REJOIN_FAULT", self.path("fault")),
             ("REJOIN_SYNCS", self.path("syncs")),
             ("REJOIN_KEPT", self.path("kept")),
         ]
     }
 
-    fn library(&self) -> PathBuf {
+    fn object(&self) -> PathBuf {
         self.path("faults.so")
     }
 }

@@ -76,6 +76,7 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
     let mut silences = 0;
     // A server that is away, or has no time, is waited for; one that answers with nothing is not.
     let mut fruitless = 0;
+    let mut is_away = false;
     loop {
         if end == End::Broken {
             session.suspect();
@@ -105,8 +106,8 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
         }
         // What the server asks for is meant for connections that it ends itself.
         let asked = pump.retry.filter(|_| !is_silent).unwrap_or_default();
-        // The waits that the server asks for do not count.
-        since += asked;
+        // The waits that the server asks for do not count, while it answers.
+        since += if is_away { Duration::ZERO } else { asked };
         let own = own_wait(&mut backoff, end);
         tokio::select! {
             () = sleep(own.max(asked)) => {}
@@ -114,11 +115,13 @@ async fn resume(session: &Session, call: &Call, pump: &mut Pump<'_>, mut end: En
         }
         let refused = session.client_headers();
         let limit = Duration::from_millis(limits.head_max_ms);
+        is_away = true;
         end = match timeout(limit, session.get(Some(&cursor.id))).await {
             Ok(Ok(response)) => match attempt(session, response) {
                 Attempt::Stream(stream) => {
                     pump.patience = patience(silences);
                     fruitless += 1;
+                    is_away = false;
                     pump.run(stream, true).await
                 }
                 Attempt::Again => End::Broken,
