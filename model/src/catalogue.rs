@@ -92,11 +92,30 @@ pub fn crash() -> Config {
     Config::new("crash", "the gateway is killed and started again", &intents, faults)
 }
 
+/// The same, asked again after the loss of the server's state was told.
+pub fn crash_retries() -> Config {
+    let faults = Faults { closes: 1, crashes: 1, ..ALWAYS };
+    let intents = [Intent::once(0).posts(3)];
+    Config::new(
+        "crash, retries",
+        "the gateway is killed; the call is repeated twice",
+        &intents,
+        faults,
+    )
+}
+
 /// The power is cut: what had not to be synced is lost.
 pub fn power_cut() -> Config {
     let faults = Faults { closes: 1, power_cuts: 1, progress: 1, ..ALWAYS };
     let intents = [Intent::once(0).posts(2).gets(1)];
     Config::new("power cut", "the power is cut; what was not synced is lost", &intents, faults)
+}
+
+/// The power is cut when numbers are reserved already: only the claim itself must be synced.
+pub fn power_cut_later() -> Config {
+    let faults = Faults { closes: 1, power_cuts: 1, ..ALWAYS };
+    let intents = [Intent::once(1), Intent::once(0).after_previous().posts(3)];
+    Config::new("power cut, later", "as `power cut`, in the second call", &intents, faults)
 }
 
 /// The server dies.
@@ -277,7 +296,9 @@ pub fn all() -> Vec<Config> {
         other_call_cut(),
         retry_and_other(),
         crash(),
+        crash_retries(),
         power_cut(),
+        power_cut_later(),
         death(),
         state_lost(),
         cancel(),

@@ -1,6 +1,7 @@
 //! What each part of the rule is for: without it, the checker finds a violation.
 
 use rejoin_core::policy::Ablation;
+use rejoin_core::session::Safeguard;
 use rejoin_core::settings::OnRepeat;
 
 use crate::catalogue;
@@ -100,5 +101,58 @@ pub fn rows() -> Vec<Part> {
         row(15, "15 wait for a reset", &[catalogue::retry()], once),
         row(16, "16 hold for what is owed", &[catalogue::other_call()], Property::Overtaken),
         row(17, "17 state lost", &[catalogue::state_lost()], Property::StateLossTold),
+    ]
+}
+
+/// What the session does besides the rows.
+pub fn safeguards() -> Vec<Part> {
+    let safeguard = |safeguard, says, configs: &[Config], breaks| Part {
+        ablation: Ablation::Safeguard(safeguard),
+        says,
+        configs: configs.to_vec(),
+        breaks,
+        story: None,
+    };
+    let once = Property::Executions;
+    let of = |config: fn() -> Config| [config()];
+    vec![
+        safeguard(Safeguard::OwnProof, "own connection lives", &of(catalogue::twins_retry), once),
+        safeguard(
+            Safeguard::FirstComeFirst,
+            "first come, first run",
+            &of(catalogue::slow_review),
+            once,
+        ),
+        safeguard(Safeguard::Scar, "scar", &of(catalogue::resume_or_retry), once),
+        safeguard(Safeguard::EveryTwin, "every twin is asked", &of(catalogue::twins_retry), once),
+        safeguard(Safeguard::DecideAgain, "decided again", &of(catalogue::retry), once),
+        safeguard(
+            Safeguard::Withdrawal,
+            "withdrawn when closed",
+            &of(catalogue::retries),
+            Property::Settles,
+        ),
+        safeguard(Safeguard::Acknowledgement, "end acknowledged", &of(catalogue::retry), once),
+        safeguard(Safeguard::LateReset, "reset after the end", &of(catalogue::retry), once),
+        safeguard(
+            Safeguard::ReplayAcknowledgement,
+            "replay acknowledged",
+            &of(catalogue::observed_overtaking),
+            Property::Order,
+        ),
+        safeguard(Safeguard::LaterStart, "window from the later", &of(catalogue::long_call), once),
+        safeguard(Safeguard::DurableClaim, "durable claim", &of(catalogue::power_cut_later), once),
+        safeguard(
+            Safeguard::UnknownAfterRestart,
+            "unknown after restart",
+            &of(catalogue::crash_retries),
+            once,
+        ),
+        safeguard(
+            Safeguard::DoubtAfterRestart,
+            "doubt after restart",
+            &of(catalogue::crash),
+            Property::Reach,
+        ),
     ]
 }

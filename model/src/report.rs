@@ -70,6 +70,7 @@ pub fn run(wanted: &Wanted) -> bool {
     ];
     parts.extend(necessity::conditions());
     parts.extend(necessity::rows());
+    parts.extend(necessity::safeguards());
     let jobs = jobs(&parts, wanted);
     let mut is_good = !only.is_empty() || check_fingerprints();
     for config in catalogue::all().iter().filter(|_| only.is_empty()) {

@@ -21,6 +21,7 @@ mod room;
 mod route;
 mod row;
 mod rows;
+mod safeguard;
 mod setting;
 mod timer;
 mod undo;
@@ -41,6 +42,8 @@ pub use fingerprint::Judgement;
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
 pub use row::{Reserved, SessionRow};
+#[cfg(feature = "model-check")]
+pub use safeguard::Safeguard;
 pub use view::{CallView, SessionView, StreamView};
 
 use crate::effect::{Effect, Output};

@@ -3,6 +3,7 @@
 
 use super::{Original, Place, RequestFacts, SessionFacts, TokenFact};
 use crate::ledger::Phase;
+use crate::session::Safeguard;
 use crate::stream::StreamState;
 
 /// What is missing of the rule.
@@ -21,6 +22,8 @@ pub enum Ablation {
     Ordered,
     /// One row of design section 5; of row 16, that POSTs wait for what is owed.
     Row(u8),
+    /// What the session does besides the rows.
+    Safeguard(Safeguard),
 }
 
 impl Ablation {
@@ -57,7 +60,7 @@ impl Ablation {
             Self::Row(1) => request.ungated = false,
             Self::Row(16) => session.owed = false,
             Self::Row(17) => session.state_lost = false,
-            Self::Nothing | Self::Row(_) => {}
+            Self::Nothing | Self::Row(_) | Self::Safeguard(_) => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::post::request_id;
+use super::safeguard::Safeguard;
 use super::waiting::{Headers, Waiter};
 use crate::effect::{Command, Effect, EventKind, Note, Output, ToUpstream};
 use crate::id::{CallId, StreamId};
@@ -170,7 +171,7 @@ impl Session {
             self.changed_streams.insert(stream.id);
         }
         self.changed_calls.insert(id);
-        out.batch.durable = true;
+        out.batch.durable |= !self.lacks(Safeguard::DurableClaim);
         self.row_changed |= self.upstream.settings.ask(id, message);
         let number = id.0.to_string();
         let mut edit = message.edit().id(number.as_bytes());

@@ -1,6 +1,7 @@
 //! From state to facts: what [`crate::policy::decide`] judges.
 
 use super::Session;
+use super::safeguard::Safeguard;
 use super::waiting::Waiter;
 use crate::id::{CallId, Digest32, StreamId};
 use crate::input::Request;
@@ -143,7 +144,7 @@ impl Session {
             phase: call.phase,
             place: state.map_or(Place::Json, Place::Stream),
             is_unseen: stream.is_some_and(|stream| stream.cursors.is_unseen()),
-            is_scarred: stream.is_some_and(|stream| stream.scarred),
+            is_scarred: stream.is_some_and(|stream| stream.scarred) && !self.lacks(Safeguard::Scar),
             is_fresh: settled
                 && stream.and_then(|s| age(s.settled_ms)).is_some_and(|ms| ms < fresh_ms),
             reset_may_come: state == Some(StreamState::Presumed)
@@ -155,6 +156,7 @@ impl Session {
             in_twin_window: waiter.arrived_ms.saturating_sub(call.claimed_ms)
                 < limits.twin_window_ms,
             is_alive: waiter.alive.contains(&call.id)
+                || self.lacks(Safeguard::EveryTwin) && !waiter.alive.is_empty()
                 || connection.is_some_and(|connection| !connection.observed),
         }
     }
@@ -186,7 +188,11 @@ impl Session {
         let settled_ms = (proved_only && presumed)
             .then(|| self.streams.get(&call.stream?)?.settled_ms)
             .flatten();
-        let start_ms = settled_ms.unwrap_or(0).max(call.window_start_ms());
+        let call_ms = match self.lacks(Safeguard::LaterStart) {
+            true => call.lost_ms.or(call.ended_ms).unwrap_or(call.claimed_ms),
+            false => call.window_start_ms(),
+        };
+        let start_ms = settled_ms.unwrap_or(0).max(call_ms);
         Some(start_ms + self.limits().repeat_window_ms)
     }
 

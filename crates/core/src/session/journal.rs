@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::safeguard::Safeguard;
 use super::timer::Timer;
 use super::{Session, UpstreamState};
 use crate::effect::{Effect, Event, EventKind, Note, Output, ToUpstream};
@@ -134,7 +135,7 @@ impl Session {
         }
         self.changed_calls.insert(id);
         self.review_due |= !self.waiting.is_empty();
-        out.batch.durable = true;
+        out.batch.durable |= to != Phase::Sent || !self.lacks(Safeguard::DurableClaim);
         out.effects.push(Effect::Note(Note::CallMoved { call: id, to: to.name() }));
     }
 

@@ -1,6 +1,7 @@
 //! A POST with requests: decide each, then act on all of them together (design section 5).
 
 use super::Session;
+use super::safeguard::{self, Safeguard};
 use super::setting;
 use super::waiting::{Headers, Wait, Waiter};
 use crate::effect::{Command, Effect, Note, Output};
@@ -38,7 +39,7 @@ impl Session {
     /// stream was already opened here, but not there.
     pub(super) fn handle_gone(&mut self, id: ConnectionId, now_ms: u64, out: &mut Output) {
         self.replies.retain(|_, connection| *connection != id);
-        if self.waiting.contains_key(&id) {
+        if self.waiting.contains_key(&id) && !self.lacks(Safeguard::Withdrawal) {
             self.withdraw(id, now_ms, out);
         }
         if let Some(stream) = self.carried_by(id) {
@@ -52,6 +53,9 @@ impl Session {
         let mut decisions: Vec<_> =
             requests.iter().map(|request| self.decide(&waiter, request, now_ms)).collect();
         refuse_token_twins(&requests, &mut decisions);
+        if self.lacks(Safeguard::DecideAgain) {
+            safeguard::go_on(&waiter, &mut decisions, now_ms, self.limits());
+        }
         if let Some((wait, decision)) = first_wait(&decisions) {
             return self.wait_for(waiter, wait, &decision, now_ms, out);
         }
@@ -65,14 +69,18 @@ impl Session {
         self.refuse_settings(&waiter, &mut decisions);
         self.refuse_without_room(&waiter, &mut decisions, now_ms, out);
         let claims = |d: &Decision| matches!(d.verdict, Verdict::Claim { .. } | Verdict::Pass);
-        if decisions.iter().any(claims) && self.is_behind_twin(&waiter) {
+        if decisions.iter().any(claims)
+            && self.is_behind_twin(&waiter)
+            && !self.lacks(Safeguard::FirstComeFirst)
+        {
             if waiter.hold_is_over(now_ms, self.limits()) || self.is_beyond_room(&waiter) {
                 let rejections = self.refusals(&waiter, |_| Reason::RequestInFlight);
                 return self.refuse(waiter, rejections, now_ms, out);
             }
             return self.wait(waiter, Wait::Twin, now_ms);
         }
-        if waiter.needs_proof() && decisions.iter().any(claims) {
+        if waiter.needs_proof() && !self.lacks(Safeguard::OwnProof) && decisions.iter().any(claims)
+        {
             self.open_headers(&mut waiter, now_ms, out);
             return self.wait(waiter, Wait::Proof, now_ms);
         }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::SessionRow;
+use super::safeguard::Safeguard;
 use super::setting::KeptSettings;
 use super::{Session, SessionStart};
 use crate::effect::{EventKind, Output};
@@ -76,6 +77,9 @@ impl Session {
             session.log_bytes += stream.bytes;
         }
         for call in calls {
+            if call.phase.is_in_flight() && session.lacks(Safeguard::UnknownAfterRestart) {
+                continue;
+            }
             let (id, params, settled) = (call.id, call.params, call.settled_by.is_some());
             session.ledger.insert(call);
             if settled {
@@ -103,6 +107,7 @@ impl Session {
         // A restart counts as a reset for as long as a client may wait before it comes back.
         let limits = self.limits();
         let window_ms = limits.owed_grace_ms.unwrap_or(0).max(limits.reset_window_ms);
+        let is_reset = !self.lacks(Safeguard::DoubtAfterRestart);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.connection = None;
         stream.deadline_ms = None;
@@ -124,7 +129,7 @@ impl Session {
                 self.move_stream(id, to, now_ms, out);
             }
             StreamState::Ending => self.doubt(id, now_ms, out),
-            StreamState::Presumed if is_doubtful => self.doubt(id, now_ms, out),
+            StreamState::Presumed if is_doubtful && is_reset => self.doubt(id, now_ms, out),
             StreamState::Owed => {
                 self.owed.insert(id);
                 self.arm_stream(id, now_ms);

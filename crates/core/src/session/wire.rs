@@ -1,6 +1,7 @@
 //! What was seen on the connections that carry streams (design section 3, "evidence").
 
 use super::Session;
+use super::safeguard::Safeguard;
 use super::timer::Timer;
 use crate::effect::{Command, Effect, Output};
 use crate::id::{ConnectionId, Seq, StreamId};
@@ -24,7 +25,7 @@ impl Session {
         let Some(&id) = self.carried.get(&connection) else { return };
         self.last_activity_ms = now_ms;
         match event {
-            WireEvent::Progress { sent } => self.progress(id, sent),
+            WireEvent::Progress { sent } => self.progress(id, connection, sent),
             WireEvent::FinalHanded => self.final_handed(id, connection, now_ms, out),
             WireEvent::FinalAcknowledged => {
                 self.settle_replay(connection, now_ms);
@@ -89,9 +90,14 @@ impl Session {
         }
     }
 
-    fn progress(&mut self, id: StreamId, sent: Seq) {
+    fn progress(&mut self, id: StreamId, connection: ConnectionId, sent: Seq) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.take(sent);
+        }
+        if self.lacks(Safeguard::ReplayAcknowledgement)
+            && self.replays.get(&connection).is_some_and(|replay| sent >= replay.until)
+        {
+            self.open_gate(connection);
         }
     }
 
@@ -116,6 +122,9 @@ impl Session {
             self.move_stream(id, StreamState::Ending, now_ms, out);
         }
         self.changed_streams.insert(id);
+        if self.lacks(Safeguard::Acknowledgement) {
+            self.final_acknowledged(id, connection, now_ms, out);
+        }
     }
 
     fn final_acknowledged(
@@ -160,13 +169,14 @@ impl Session {
         self.replays.remove(&connection);
         self.review_due = true;
         let window_ms = self.limits().reset_window_ms;
+        let ignored = self.lacks(Safeguard::LateReset);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.connection.is_some_and(|c| c.id != connection) {
             // A newer connection carries it: the older one's end says nothing of that.
             return;
         }
         let soon = stream.since_end_ms(now_ms).is_some_and(|ms| ms <= window_ms);
-        let counts = stream.reset_may_come && soon;
+        let counts = stream.reset_may_come && soon && !ignored;
         stream.reset_may_come = false;
         match stream.state {
             StreamState::Ending => {
