@@ -211,6 +211,36 @@ fn v8_a_tombstone_is_an_unknown_outcome() {
 }
 
 #[test]
+fn v9_what_was_claimed_when_the_process_died_is_unknown_and_never_free() {
+    let mut rig = Rig::plain();
+    rig.post(&charge("1"));
+    assert_eq!(rig.executed().len(), 1, "the server may have it");
+    rig.restart();
+    // Twice: the loss of the server's state is told to whoever asks first.
+    let repeats = [rig.post(&charge("2")), rig.post(&charge("3"))];
+    rig.pass(20_000);
+    assert_eq!(rig.executed().len(), 1);
+    assert!(repeats.iter().all(|&repeat| rig.refused(repeat).is_some()
+        || answer(&rig, repeat).is_some_and(|text| text.contains("error"))));
+    nothing_waits(&mut rig);
+}
+
+#[test]
+fn v10_what_was_presumed_when_the_process_died_is_a_repeat_after_the_restart() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&charge("1"));
+    rig.answer(rig.executed()[0]);
+    rig.deliver(first);
+    // The client left with the answer unread: its reset comes while nobody listens.
+    rig.restart();
+    let repeats = [rig.post(&charge("2")), rig.post(&charge("3"))];
+    rig.pass(20_000);
+    assert_eq!(rig.executed().len(), 1);
+    assert!(repeats.iter().any(|&repeat| is_record(&rig, repeat, "")));
+    nothing_waits(&mut rig);
+}
+
+#[test]
 fn v11_a_token_of_another_session_gives_the_record_and_no_cursor() {
     let mut rig = Rig::plain();
     let key = DedupKey([7; 32]);
