@@ -1,0 +1,62 @@
+//! HTTP/1.1 over TCP and TLS, straight or through a proxy: carries out what the machine asks for,
+//! and tells what became of it.
+mod connect;
+mod credential;
+mod exchange;
+mod pool;
+mod target;
+
+use std::path::PathBuf;
+
+use http::{HeaderName, HeaderValue};
+
+pub use self::connect::TlsError;
+pub use self::credential::{Credential, CredentialError};
+pub(crate) use self::exchange::{SetUpError, Transport};
+pub use self::target::UrlError;
+use crate::limits::ClientLimits;
+
+/// Through which proxies requests go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proxies {
+    /// Those that `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` name.
+    #[default]
+    Environment,
+    /// None.
+    None,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// URL of its MCP endpoint.
+    pub url: String,
+    /// The value of `Authorization`.
+    pub credential: Credential,
+    /// Header fields that every request carries.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// PEM file of certificate authorities to trust beside those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Through which proxies.
+    pub proxies: Proxies,
+    /// Believe the server's own `readOnlyHint` and `idempotentHint`.
+    pub trusts_annotations: bool,
+    /// Limits.
+    pub limits: ClientLimits,
+}
+
+impl Config {
+    /// A server without credential, reached as the environment says.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            credential: Credential::None,
+            headers: Vec::new(),
+            ca_file: None,
+            proxies: Proxies::Environment,
+            trusts_annotations: true,
+            limits: ClientLimits::default(),
+        }
+    }
+}
