@@ -13,4 +13,4 @@ pub mod transport;
 
 pub use client::{Client, Closed, ConnectError, FromServer, Receiver, Sender};
 pub use limits::ClientLimits;
-pub use transport::{Config, Credential, Proxies};
+pub use transport::{Config, Credential, Proxies, is_reserved};

@@ -26,6 +26,27 @@ pub enum Proxies {
     None,
 }
 
+/// Whether a header field is the client's own to set, or one connection's.
+pub fn is_reserved(name: &HeaderName) -> bool {
+    name.as_str().starts_with("mcp-")
+        || matches!(
+            name.as_str(),
+            "host"
+                | "accept"
+                | "content-type"
+                | "content-length"
+                | "last-event-id"
+                | "idempotency-key"
+                | "connection"
+                | "transfer-encoding"
+                | "te"
+                | "trailer"
+                | "upgrade"
+                | "keep-alive"
+                | "proxy-authorization"
+        )
+}
+
 /// How a server is reached.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

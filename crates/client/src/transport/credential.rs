@@ -109,10 +109,12 @@ impl Keeper {
             Credential::Command(line) => self.printed(line).await?,
         };
         let text = text.trim();
-        let mut value = HeaderValue::from_str(text).map_err(|_| CredentialError::NotAHeader)?;
         if text.is_empty() {
             return Err(CredentialError::NotAHeader);
         }
+        // One word is a bearer token (RFC 6750 section 2.1).
+        let value = if text.contains(' ') { text.to_owned() } else { format!("Bearer {text}") };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| CredentialError::NotAHeader)?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
