@@ -57,10 +57,9 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode, BridgeError> {
         while let Some(next) = receiver.recv().await {
             match next {
                 FromServer::Message(message) => {
-                    if stdio::write(&single_line(message)).is_err() {
-                        // The host reads no more: the session is ended all the same.
-                        let _ending = stop.try_send(()).is_err();
-                    }
+                    let is_deaf = stdio::write(&single_line(message)).is_err();
+                    // The session of a host that reads no more is ended all the same.
+                    let _ending = is_deaf && stop.try_send(()).is_err();
                 }
                 FromServer::Notice(notice) if !args.quiet => say(&notice.to_string()),
                 _ => {}
@@ -83,8 +82,8 @@ fn config(args: &BridgeArgs) -> Config {
     config
 }
 
-/// Hands over what the host says, until it, its process or this one is to end. The end of the sender
-/// ends the session.
+/// Hands over what the host says, until it, its process or this one is to end. The end of the
+/// sender ends the session.
 async fn hear(
     mut lines: mpsc::Receiver<Vec<u8>>,
     sender: Sender,

@@ -1,5 +1,5 @@
-//! The client of `rejoin-client`, as a library and as `rejoin bridge`, against a real `rejoin serve`,
-//! over connections that are cut.
+//! The client of `rejoin-client`, as a library and as `rejoin bridge`, against a real
+//! `rejoin serve`, over connections that are cut.
 
 #[path = "client/bridge.rs"]
 mod bridge;

@@ -124,6 +124,14 @@ struct Driver {
     is_done: bool,
 }
 
+/// Waits until then; for ever, if that is never.
+async fn sleep(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => sleep_until(wake).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Driver {
     async fn run(
         mut self,
@@ -137,8 +145,8 @@ impl Driver {
             // A host that does not read stops what comes from the server, not what it says itself.
             let has_room = self.waiting.len() < self.limits.host_queue_max;
             let hears_host = is_host_here && self.waiting.len() < 2 * self.limits.host_queue_max;
-            let wake =
-                self.machine.wake_ms().map(|at_ms| self.begin + Duration::from_millis(at_ms));
+            let wake = self.machine.wake_ms();
+            let wake = wake.and_then(|at_ms| self.begin.checked_add(Duration::from_millis(at_ms)));
             let input = tokio::select! {
                 biased;
                 () = to_host.closed(), if has_reader => {
@@ -169,9 +177,7 @@ impl Driver {
                         Input::HostGone
                     }
                 },
-                () = sleep_until(wake.unwrap_or(self.begin)), if wake.is_some() && !self.is_done => {
-                    Input::Tick
-                }
+                () = sleep(wake), if !self.is_done => Input::Tick,
             };
             self.take(input, has_reader);
         }

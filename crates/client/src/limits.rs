@@ -15,7 +15,7 @@ pub struct ClientLimits {
     /// Notifications and responses of the host that were not taken by the server yet; one more is
     /// dropped, and told.
     pub notes_max: usize,
-    /// POSTs at the same time; what is more waits.
+    /// POSTs of calls at the same time; what is more waits.
     pub posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
     pub asked_max: usize,
@@ -101,7 +101,7 @@ impl Default for ClientLimits {
             calls_max: 1_024,
             pending_bytes_max: 64 * MIB,
             notes_max: 1_024,
-            posts_open_max: 64,
+            posts_open_max: 256,
             asked_max: 1_024,
             acks_max: 32,
             cursor_bytes_max: 4_096,

@@ -260,7 +260,7 @@ async fn a_stream_that_is_cut_is_resumed_from_the_last_whole_event() -> Result<(
 #[tokio::test]
 async fn a_connection_that_is_reset_before_any_answer_leaves_the_outcome_unknown()
 -> Result<(), Failure> {
-    let server = Played::start(|_, request| opening(request).unwrap_or_else(|| Act::Reset)).await?;
+    let server = Played::start(|_, request| opening(request).unwrap_or(Act::Reset)).await?;
     let mut host = Host::open(&config(&server)).await?;
     let error = host.call(1).await?;
     assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
@@ -309,7 +309,8 @@ async fn a_server_that_never_answers_is_left() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn empty_answers_and_refusals_end_in_what_they_mean() -> Result<(), Failure> {
-    let cases: [(&str, fn(&Value) -> String, bool); 4] = [
+    type Answered = fn(&Value) -> String;
+    let cases: [(&str, Answered, bool); 4] = [
         ("an empty 200", |_| whole("200 OK", "", ""), true),
         ("an empty stream", |_| format!("{}0\r\n\r\n", stream(": nothing\n\n")), true),
         ("a 404 that is repeated", |_| whole("404 Not Found", "", ""), false),

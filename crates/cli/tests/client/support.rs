@@ -69,7 +69,11 @@ impl Bench {
 /// How the host speaks.
 enum Link {
     Library(Sender, Receiver),
-    Process { child: Child, input: Option<ChildStdin>, output: Lines<BufReader<ChildStdout>> },
+    Process {
+        child: Box<Child>,
+        input: Option<ChildStdin>,
+        output: Box<Lines<BufReader<ChildStdout>>>,
+    },
 }
 
 /// A host, and everything that came for it.
@@ -102,8 +106,8 @@ impl Host {
         let Some(output) = child.stdout.take() else {
             return Err(Failure::new("the bridge has no output"));
         };
-        let output = BufReader::new(output).lines();
-        let link = Link::Process { child, input, output };
+        let output = Box::new(BufReader::new(output).lines());
+        let link = Link::Process { child: Box::new(child), input, output };
         Ok(Self { link, came: Vec::new(), notices: Vec::new() })
     }
 

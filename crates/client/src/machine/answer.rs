@@ -21,7 +21,7 @@ impl Machine {
                 self.head(id, purpose, &head);
             }
             Answer::Event(event) => self.event(id, purpose, &event),
-            Answer::Oversized => self.dropped("an event larger than message_bytes_max"),
+            Answer::Oversized => self.oversized(purpose),
             Answer::Body(bytes) => {
                 let status = exchange.head.as_ref().map_or(0, |head| head.status);
                 let retry_ms = exchange.head.as_ref().and_then(|head| head.retry_after_ms);
@@ -41,6 +41,16 @@ impl Machine {
                 };
                 self.ended(purpose, had_head, &what);
             }
+        }
+    }
+
+    /// An event was too large: it is lost, and would come again if nothing comes behind it.
+    fn oversized(&mut self, purpose: Purpose) {
+        self.dropped("an event larger than message_bytes_max");
+        if let Purpose::Call(key) | Purpose::Resume(key) = purpose
+            && let Some(call) = self.calls.get_mut(&key)
+        {
+            call.oversized_behind = Some(call.track.cursor.clone());
         }
     }
 
@@ -104,6 +114,11 @@ impl Machine {
     fn note_head(&mut self, id: ExchangeId, number: u64, head: &Head) {
         let is_gone = self.means_gone(id, head);
         self.linger(id);
+        let is_busy = matches!(head.status, 408 | 425 | 429 | 500..=599);
+        if is_busy && self.notes.get(&number).is_some_and(|note| note.repeatable) {
+            let what = format!("the server answered with status {}", head.status);
+            return self.note_unsent(number, what);
+        }
         let Some(note) = self.drop_note(number) else { return };
         if is_gone {
             return self.lose_session();
@@ -163,6 +178,14 @@ impl Machine {
             return self.forget(key);
         }
         if is_success(status) {
+            if status == 202 && self.standalone.listens() {
+                // The server says that the answer comes elsewhere.
+                let until_ms = self.now_ms.saturating_add(self.limits().call_silence_max_ms);
+                if let Some(call) = self.calls.get_mut(&key) {
+                    call.state = State::Elsewhere { until_ms };
+                }
+                return;
+            }
             return self.send_again_or_end(key, "the server answered with nothing");
         }
         self.refused_by_status(key, status, retry_ms, messages.first());

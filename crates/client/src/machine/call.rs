@@ -107,6 +107,8 @@ pub(super) struct Call {
     pub(super) not_before_ms: u64,
     /// Since when the server could not be reached for it.
     pub(super) unreachable_ms: Option<u64>,
+    /// Where its stream stood when an event came that was too large.
+    pub(super) oversized_behind: Option<Option<String>>,
     /// When something of it was heard last.
     pub(super) heard_ms: u64,
     /// The last refusal, to tell if nothing better comes.
@@ -141,6 +143,7 @@ impl Call {
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
             not_before_ms: now_ms,
             unreachable_ms: None,
+            oversized_behind: None,
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,

@@ -4,7 +4,8 @@ use rejoin_core::message::{self, Kind, Message};
 use rejoin_core::rejection::{REFUSED_BY, Reason};
 use serde_json::json;
 
-use super::call::{CallKey, Era};
+use super::answer::is_success;
+use super::call::{CallKey, Era, State};
 use super::{Because, Machine, Notice, Output};
 
 /// An error for a call that did not run.
@@ -64,8 +65,8 @@ impl Machine {
         let may_have_run = call.may_have_run || call.may_have_arrived();
         let body = if may_have_run {
             let text = format!(
-                "The outcome is unknown. The answer was lost on the way ({what}); the call may have \
-                 taken effect. Check before you repeat it."
+                "The outcome is unknown. The answer was lost on the way ({what}); the call may \
+                 have taken effect. Check before you repeat it."
             );
             error(&call.host_id, Reason::OutcomeUnknown, &text, false, true, None)
         } else {
@@ -103,8 +104,8 @@ impl Machine {
         retry_ms: Option<u64>,
         said: Option<&Message>,
     ) {
-        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 502 and 504 come from a
-        // gateway that may have passed the call on.
+        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 502 and 504 come from
+        // a gateway that may have passed the call on.
         let is_not_run = (300..500).contains(&status) && status != 408
             || status == 501
             || status == 503 && retry_ms.is_some();
@@ -129,6 +130,20 @@ impl Machine {
         let at_ms = self.now_ms.saturating_add(wait_ms);
         let because = if has_token { Because::Token } else { Because::Repeatable };
         self.send_again(key, because, at_ms);
+    }
+
+    /// An error that names no request stands where the answer to a call would: it is its end.
+    pub(super) fn call_refused_unnamed(&mut self, key: CallKey, said: &Message) {
+        let Some(call) = self.calls.get(&key) else { return };
+        let is_answer = match call.state {
+            State::Reading(_) => true,
+            State::Whole(_, status) => is_success(status),
+            _ => false,
+        };
+        if is_answer && said.kind() == Kind::ErrorResponse {
+            let status = if let State::Whole(_, status) = call.state { status } else { 200 };
+            self.tell_status(key, status, Some(said));
+        }
     }
 
     fn tell_status(&mut self, key: CallKey, status: u16, said: Option<&Message>) {

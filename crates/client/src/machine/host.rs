@@ -124,6 +124,7 @@ impl Machine {
         }
         let body = message.edit().id(&asked.id).finish();
         let mut note = Note::new(body, asked.generation, self.limits());
+        note.is_answer = true;
         // A second one is an answer to nothing.
         note.repeatable = true;
         self.add_note(note);

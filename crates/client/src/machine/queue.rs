@@ -1,5 +1,5 @@
-//! What waits to leave, and what may leave now: nothing overtakes an older answer, and the session's
-//! own steps come first.
+//! What waits to leave, and what may leave now: nothing overtakes an older answer, and the
+//! session's own steps come first.
 use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
 
@@ -25,6 +25,8 @@ pub(super) struct Note {
     pub(super) is_initialized: bool,
     /// What follows it waits until the server has it.
     pub(super) is_before_others: bool,
+    /// It answers a request of the server.
+    pub(super) is_answer: bool,
     /// It may arrive twice.
     pub(super) repeatable: bool,
     /// Its revision, if that has no sessions.
@@ -42,6 +44,7 @@ impl Note {
             generation,
             is_initialized: false,
             is_before_others: false,
+            is_answer: false,
             repeatable: false,
             revision: None,
             exchange: None,
@@ -70,7 +73,7 @@ impl Machine {
         let mut posts = self
             .exchanges
             .values()
-            .filter(|exchange| matches!(exchange.purpose, Purpose::Call(_) | Purpose::Note(_)))
+            .filter(|exchange| matches!(exchange.purpose, Purpose::Call(_)))
             .count();
         let mut held = 0;
         for entry in std::mem::take(&mut self.queue) {
@@ -78,7 +81,8 @@ impl Machine {
             let leaves = match entry {
                 Queued::Note(number) => {
                     let Some(note) = self.notes.get(&number) else { continue };
-                    let leaves = has_room && !blocked && note.not_before_ms <= self.now_ms;
+                    // An answer may be what a call in flight waits for.
+                    let leaves = (note.is_answer || !blocked) && note.not_before_ms <= self.now_ms;
                     blocked |= note.is_before_others;
                     leaves
                 }
@@ -99,10 +103,12 @@ impl Machine {
                 self.queue.push_back(entry);
                 continue;
             }
-            posts += 1;
             match entry {
                 Queued::Note(number) => self.post_note(number),
-                Queued::Call(key) => self.post_call(key),
+                Queued::Call(key) => {
+                    posts += 1;
+                    self.post_call(key);
+                }
             }
         }
         if held > self.held {

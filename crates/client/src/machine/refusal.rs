@@ -51,14 +51,12 @@ impl Machine {
         let is_ours = original.is_none_or(|wire| self.wires.get(&wire) == Some(&key));
         let resends_max = self.limits().resends_max;
         let Some(call) = self.calls.get_mut(&key) else { return };
-        let repeats_itself = call.refusal.as_ref().is_some_and(|known| known == message);
         call.refusal = Some(message.clone());
         call.resends += 1;
         let exhausted = call.resends > resends_max;
         if let Some(cursor) = refusal.last_event_id.clone()
             && is_ours
             && !exhausted
-            && !(repeats_itself && call.track.cursor.as_ref() == Some(&cursor))
         {
             // The answer of the original is the answer to this call.
             self.leave_exchange(key);
@@ -91,7 +89,8 @@ impl Machine {
             let unsent = [Reason::StateLost, Reason::DedupTokenReused];
             refusal.send_again || unsent.iter().any(|reason| refusal.is(*reason))
         });
-        let may_have_run: &[u8] = if not_run { b"false" } else { b"true" };
+        // What is said of the last attempt is not said of those before.
+        let may_have_run: &[u8] = if not_run && call.attempts <= 1 { b"false" } else { b"true" };
         let marked = message.edit().error_data("mayHaveRun", may_have_run).finish();
         match rejoin_core::message::parse(marked, self.limits().json_depth_max) {
             Ok(rejoin_core::message::Incoming::One(marked)) => self.finish(key, &marked),

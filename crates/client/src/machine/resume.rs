@@ -16,6 +16,13 @@ impl Machine {
         if call.is_cancelled() {
             return self.forget(key);
         }
+        if call.oversized_behind.as_ref() == Some(&call.track.cursor) {
+            return self.fail(key, "a part of it is larger than message_bytes_max");
+        }
+        if call.is_initialize() {
+            // A session that was not opened has no streams.
+            return self.send_again_or_end(key, what);
+        }
         if call.era != Era::Session {
             // Such a stream cannot be resumed, and its end was a cancel (spec 3.1).
             return self.send_again_or_end(key, what);

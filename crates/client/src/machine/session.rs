@@ -1,4 +1,4 @@
-//! The session: how it is opened, that it was lost, and how it is opened anew (spec SES-1 to SES-9).
+//! The session: how it is opened, that it was lost, how it is opened anew (spec SES-1 to SES-9).
 use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
 use rejoin_core::message::{self, Kind, Message};
@@ -7,9 +7,7 @@ use serde::Deserialize;
 
 use super::answer::is_success;
 use super::call::{CallKey, Era, State};
-use super::{
-    Because, ExchangeId, Head, Machine, Media, Method, Notice, Output, Purpose, Queued, Request,
-};
+use super::{Because, ExchangeId, Head, Machine, Method, Notice, Output, Purpose, Queued, Request};
 
 /// The session with the server.
 #[derive(Debug, Default)]
@@ -231,9 +229,6 @@ impl Machine {
             };
         }
         self.session.offered = head.session.clone();
-        if head.media == Media::Stream {
-            self.session.continuity = None;
-        }
     }
 
     pub(super) fn reopen_body(&mut self, status: u16, messages: &[Message]) {

@@ -36,10 +36,13 @@ impl Machine {
             *quiet_ms = now_ms.saturating_add(limits.replay_quiet_ms);
         }
         let is_bare = event.data.trim_ascii().is_empty();
-        let mark = event.id.as_ref().map(|id| Mark::of(id, &event.data));
+        // Some servers count the events of each stream anew.
+        let mark = event.id.as_ref().map(|id| {
+            let scope = format!("{stream:?} {generation:?} ");
+            Mark::of(&[scope.as_bytes(), id].concat(), &event.data)
+        });
         let is_new = is_bare || mark.is_none_or(|mark| self.seen.note(mark));
         if !is_bare && event.is_message() && (is_new || !resumed) {
-            self.signed(stream);
             self.pass_on(stream, event.data.clone());
         }
         // Only what was processed is confirmed.
@@ -55,16 +58,6 @@ impl Machine {
         match stream {
             StreamKey::Standalone => Some(&mut self.standalone.track),
             StreamKey::Call(key) => self.calls.get_mut(&key).map(|call| &mut call.track),
-        }
-    }
-
-    /// A call gave a sign: what was spent on sending it again is renewed.
-    fn signed(&mut self, stream: StreamKey) {
-        if let StreamKey::Call(key) = stream
-            && let Some(call) = self.calls.get_mut(&key)
-        {
-            call.resends = 0;
-            call.backoff.reset();
         }
     }
 
@@ -101,12 +94,9 @@ impl Machine {
 
     fn take_answer(&mut self, stream: StreamKey, message: &Message) {
         let Some(wire) = message.id_key().and_then(|id| id.as_u64()) else {
-            // Which call is meant can only be said by the stream that it ends.
-            if let StreamKey::Call(key) = stream
-                && message.kind() == Kind::ErrorResponse
-                && let Some(call) = self.calls.get_mut(&key)
-            {
-                call.refusal = Some(message.clone());
+            // Which call is meant is said by the answer that it stands in.
+            if let StreamKey::Call(key) = stream {
+                self.call_refused_unnamed(key, message);
             }
             return;
         };
@@ -124,6 +114,7 @@ impl Machine {
             let text = "the host has not answered many requests; it gets no more for now";
             let body = message::error_response(Some(id), INTERNAL_ERROR, text, None);
             let mut note = Note::new(body, self.session.generation, self.limits());
+            note.is_answer = true;
             note.repeatable = true;
             return self.add_note(note);
         }
@@ -159,14 +150,17 @@ impl Machine {
         }
     }
 
-    /// Progress goes to the host under the token that it gave, if the call still runs and it is this
-    /// execution's.
+    /// Progress goes to the host under the token that it gave, if the call still runs and it is
+    /// this execution's.
     fn take_progress(&mut self, message: &Message) {
         let Some(wire) = message.progress_of().and_then(|token| token.as_u64()) else { return };
         let Some(key) = self.wires.get(&wire) else { return };
         let Some(call) = self.calls.get_mut(key) else { return };
         let is_wanted = call.wires.iter().skip(call.progress_from).any(|known| *known == wire);
         call.heard_ms = self.now_ms;
+        // A sign of the call: what was spent on sending it again is renewed.
+        call.resends = 0;
+        call.backoff.reset();
         if let Some(token) =
             call.host_progress.as_ref().filter(|_| is_wanted && call.cancelled_ms.is_none())
         {

@@ -9,7 +9,7 @@ use crate::limits::ClientLimits;
 pub(super) enum Replay {
     /// It ends with this event.
     Until(String),
-    /// The server names no boundary: it ends when nothing comes for a while, and at the latest then.
+    /// The server names no boundary: it ends when nothing comes for a while.
     Quiet {
         /// When it counts as over if nothing comes.
         quiet_ms: u64,
@@ -80,7 +80,7 @@ impl Track {
             self.progressed |= !is_bare;
             return false;
         };
-        // An empty id resets the cursor (HTML standard 9.2.6); one that fits no header cannot be one.
+        // An empty id resets the cursor (HTML standard 9.2.6); one that fits no header is none.
         let usable = !id.is_empty()
             && id.len() <= limits.cursor_bytes_max
             && id.iter().all(|byte| (0x20..0x7f).contains(byte));

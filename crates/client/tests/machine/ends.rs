@@ -160,3 +160,60 @@ fn a_server_that_does_not_take_the_end_is_not_waited_for() {
     world.input(Input::HostGone);
     assert!(world.is_done, "there is no session to end");
 }
+
+#[test]
+fn an_error_that_names_no_request_ends_the_call_that_it_answers() {
+    for status in [200, 400] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        let error = json!({ "jsonrpc": "2.0", "id": null,
+            "error": { "code": -32600, "message": "not this" } });
+        world.json(post.exchange, status, &error);
+        let told = world.delivered();
+        assert_eq!((&told["id"], &told["error"]["code"]), (&json!(1), &json!(-32600)));
+        assert_eq!(told["error"]["data"]["mayHaveRun"], status == 200);
+    }
+}
+
+#[test]
+fn an_answer_that_was_promised_elsewhere_is_waited_for() {
+    let mut world = World::new();
+    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize",
+        "params": { "protocolVersion": "2025-06-18" } }));
+    world.answer_initialize(Kind::Plain, "s1");
+    world.delivered();
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let post = world.post();
+    world.accept(&post);
+    let (standalone, _) = world.get();
+    world.stream(standalone);
+    world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+    let post = world.post();
+    world.status(post.exchange, 202);
+    world.pass(60_000);
+    world.nothing_opened();
+    world.sse(standalone, &format!("data: {}\n\n", post.result("late")));
+    assert_eq!(world.delivered()["result"]["text"], "late");
+}
+
+#[test]
+fn an_event_too_large_is_not_asked_for_again_and_again() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    world.stream(post.exchange);
+    world.event(post.exchange, "e1", &post.progress(1));
+    world.delivered();
+    world.answer(post.exchange, Answer::Oversized);
+    world.answer(post.exchange, Answer::Ended);
+    assert!(world.failed(1));
+
+    // But if the stream has gone on behind it, the rest may still come.
+    let post = world.posted(2, "charge");
+    world.stream(post.exchange);
+    world.event(post.exchange, "f1", &post.progress(1));
+    world.answer(post.exchange, Answer::Oversized);
+    world.event(post.exchange, "f3", &post.progress(3));
+    world.cut(post.exchange);
+    world.pass(1);
+    world.get_after("f3");
+}

@@ -101,3 +101,30 @@ fn a_notification_that_was_not_taken_is_told() {
         |notice: &Notice| matches!(notice, Notice::Dropped { what } if what.contains("400"));
     assert!(world.notices.iter().any(is_told), "{:?}", world.notices);
 }
+
+#[test]
+fn an_answer_of_the_host_leaves_though_many_calls_run_and_a_notification_hangs() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(0, "ask");
+    world.stream(post.exchange);
+    for id in 1..=limits().posts_open_max as u64 {
+        world.call(id, "charge");
+    }
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "roots/list" });
+    world.sse(post.exchange, &format!("data: {question}\n\n"));
+    let asked = world.delivered();
+    world.opened.clear();
+    world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } }));
+    assert_eq!(world.post().body["id"], 7);
+}
+
+#[test]
+fn a_busy_server_gets_what_may_arrive_twice_again() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let post = world.post();
+    world.status(post.exchange, 503);
+    world.pass_until_opened(1_000);
+    assert_eq!(world.post().body["method"], "notifications/roots/list_changed");
+}

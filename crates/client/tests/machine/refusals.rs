@@ -7,7 +7,7 @@ use crate::support::{ATTEMPT, Kind, Post, World, limits};
 fn refusal(post: &Post, code: u64, reason: &str, more: Value) -> Value {
     let mut data = json!({ "by": "rejoin", "reason": reason, "sendAgain": false,
         "retryAfterMs": 2_000, "doc": "docs/reasons" });
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in more.as_object().into_iter().flatten() {
         data[key] = value.clone();
     }
     json!({ "jsonrpc": "2.0", "id": post.id(),
@@ -108,18 +108,31 @@ fn a_hint_that_leads_nowhere_is_followed_by_the_call_itself() {
 
 #[test]
 fn a_server_that_refuses_for_ever_is_not_asked_for_ever() {
-    let mut world = World::opened(Kind::Rejoin(1));
-    world.call(1, "charge");
-    let mut sent = 0;
-    while world.machine.pending_calls() > 0 {
-        world.pass_until_opened(60_000);
-        let post = world.post();
-        let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
-        world.json(post.exchange, 409, &body);
-        sent += 1;
+    for form in [409, 200, 0] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        world.call(1, "charge");
+        let mut sent = 0;
+        while world.machine.pending_calls() > 0 {
+            world.pass_until_opened(60_000);
+            let post = world.post();
+            let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+            give(&mut world, &post, form, &body);
+            sent += 1;
+        }
+        assert_eq!(sent, limits().resends_max + 1);
+        assert!(!world.failed(1), "it never ran");
     }
-    assert_eq!(sent, limits().resends_max + 1);
-    assert!(!world.failed(1), "it never ran");
+}
+
+#[test]
+fn a_refusal_of_a_second_attempt_says_nothing_of_the_first() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let first = world.posted(1, "charge");
+    world.cut(first.exchange);
+    world.pass_until_opened(1_000);
+    let second = world.post();
+    world.json(second.exchange, 409, &refusal(&second, 40907, "state_lost", json!({})));
+    assert!(world.failed(1));
 }
 
 #[test]

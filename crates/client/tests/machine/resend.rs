@@ -15,7 +15,8 @@ fn learn(world: &mut World) {
     let result = json!({ "jsonrpc": "2.0", "id": post.id(), "result": { "tools": [
         { "name": "get", "annotations": { "readOnlyHint": true } },
         { "name": "set", "annotations": { "idempotentHint": true } },
-        { "name": "charge", "annotations": { "idempotentHint": false } }, { "name": "other" } ] } });
+        { "name": "charge", "annotations": { "idempotentHint": false } },
+        { "name": "other" } ] } });
     world.json(post.exchange, 200, &result);
     world.delivered();
 }
@@ -211,5 +212,5 @@ fn world_call(world: &World) -> u64 {
         Notice::SentAgain { call, .. } => Some(*call),
         _ => None,
     });
-    call.unwrap()
+    call.expect("a call was sent again")
 }

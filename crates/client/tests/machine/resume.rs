@@ -176,3 +176,24 @@ fn a_silent_stream_of_a_rejoin_has_lost_its_connection() {
     world.get_after("1-1-0");
     assert!(world.closed.contains(&post.exchange));
 }
+
+#[test]
+fn events_of_different_streams_are_different_whatever_their_ids() {
+    let mut world = World::opened(Kind::Plain);
+    let note = serde_json::json!({ "jsonrpc": "2.0", "method": "notifications/message" });
+    for id in 1..=2 {
+        let post = world.posted(id, "charge");
+        world.stream(post.exchange);
+        world.event(post.exchange, "1", &post.progress(1));
+        world.delivered();
+        world.cut(post.exchange);
+        world.pass(1);
+        let get = world.get_after("1");
+        world.stream(get);
+        // This server counts the events of each stream from 1.
+        world.event(get, "2", &note);
+        assert_eq!(world.delivered()["method"], "notifications/message");
+        world.event(get, "3", &post.result("done"));
+        world.delivered();
+    }
+}

@@ -132,7 +132,9 @@ impl World {
                     self.closed.push(id);
                 }
                 Output::Deliver(bytes) => {
-                    self.delivered.push_back(serde_json::from_slice(&bytes).unwrap());
+                    self.delivered.push_back(
+                        serde_json::from_slice(&bytes).expect("what is delivered is JSON"),
+                    );
                 }
                 Output::Notice(notice) => self.notices.push(notice),
                 Output::Done => self.is_done = true,
@@ -165,7 +167,7 @@ impl World {
     pub(crate) fn post(&mut self) -> Post {
         let (exchange, request) = self.opened.pop_front().expect("a request was opened");
         assert_eq!(request.method, Method::Post, "{request:?}");
-        let body = serde_json::from_slice(&request.body).unwrap();
+        let body = serde_json::from_slice(&request.body).expect("a body is JSON");
         Post { exchange, request, body }
     }
 
@@ -232,7 +234,7 @@ impl World {
     pub(crate) fn sse(&mut self, id: ExchangeId, text: &str) {
         let mut decoder = Decoder::new(1 << 20);
         decoder.push(text.as_bytes());
-        while let Some(event) = decoder.next_event().unwrap() {
+        while let Some(event) = decoder.next_event().expect("the test writes events") {
             self.answer(id, Answer::Event(event));
         }
     }
