@@ -17,13 +17,27 @@ pub use self::target::UrlError;
 use crate::limits::ClientLimits;
 
 /// Through which proxies requests go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Proxies {
     /// Those that `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` name.
     #[default]
     Environment,
+    /// All through this one, by its URL.
+    Through(String),
     /// None.
     None,
+}
+
+impl std::fmt::Debug for Proxies {
+    /// Without the URL, which can hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Environment => "Environment",
+            Self::Through(_) => "Through",
+            Self::None => "None",
+        })
+    }
 }
 
 /// Whether a header field is the client's own to set, or one connection's.

@@ -1,5 +1,8 @@
 //! The client on real sockets, against servers that a test plays byte by byte.
 
+#[path = "transport/proxy.rs"]
+mod proxy;
+
 use std::sync::Arc;
 use std::time::Duration;
 

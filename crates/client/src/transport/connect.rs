@@ -68,8 +68,9 @@ impl Connector {
             .map_err(|source| TlsError::Tls { source })?
             .with_root_certificates(authorities(secure, config.ca_file.as_deref())?)
             .with_no_client_auth();
-        let proxies = match config.proxies {
+        let proxies = match &config.proxies {
             Proxies::Environment => Some(Matcher::from_env()),
+            Proxies::Through(url) => Some(Matcher::builder().all(url.as_str()).build()),
             Proxies::None => None,
         };
         let connect_max = Duration::from_millis(limits.connect_max_ms);
