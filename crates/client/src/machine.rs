@@ -253,3 +253,20 @@ impl Machine {
         }
     }
 }
+
+impl std::fmt::Debug for Machine {
+    /// What each call waits for. No id of a session, token or payload is in it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let calls: BTreeMap<_, _> =
+            self.calls.iter().map(|(key, call)| (key, (&call.state, &call.track.replay))).collect();
+        let purposes: BTreeMap<_, _> =
+            self.exchanges.iter().map(|(id, exchange)| (id.0, exchange.purpose)).collect();
+        f.debug_struct("Machine")
+            .field("now_ms", &self.now_ms)
+            .field("calls", &calls)
+            .field("exchanges", &purposes)
+            .field("queue", &self.queue)
+            .field("generation", &self.session.generation)
+            .finish_non_exhaustive()
+    }
+}

@@ -4,6 +4,8 @@
 #[path = "machine/support.rs"]
 mod support;
 
+#[path = "machine/chaos.rs"]
+mod chaos;
 #[path = "machine/ends.rs"]
 mod ends;
 #[path = "machine/host.rs"]

@@ -135,10 +135,9 @@ impl Machine {
         if standalone.state == State::Off {
             return;
         }
-        if standalone.track.was_good(now_ms, limits) {
+        if standalone.track.end(now_ms, limits) {
             standalone.backoff.reset();
         }
-        standalone.track.replay = None;
         let asked_ms = asked_ms.or(standalone.track.retry_ms).unwrap_or(0).min(limits.retry_max_ms);
         let wait_ms = standalone.backoff.next_ms(random).max(asked_ms);
         standalone.state = State::Waiting { at_ms: now_ms.saturating_add(wait_ms) };

@@ -1,7 +1,7 @@
 //! What time does: waits end, silence is noticed.
 use super::call::{Call, CallKey, Era, State};
 use super::track::Replay;
-use super::{ExchangeId, Machine, Purpose, Queued};
+use super::{Exchange, ExchangeId, Machine, Purpose, Queued};
 use crate::limits::ClientLimits;
 
 /// What a call's time asks for.
@@ -141,9 +141,8 @@ impl Machine {
         let head_max_ms = self.limits().head_max_ms;
         let mut over = Vec::new();
         for (id, exchange) in &self.exchanges {
-            let is_unanswered = exchange.head.is_none()
-                && now_ms >= exchange.opened_ms.saturating_add(head_max_ms)
-                && !matches!(exchange.purpose, Purpose::Call(_) | Purpose::Standalone);
+            let is_unanswered =
+                head_due_ms(exchange, head_max_ms).is_some_and(|at_ms| at_ms <= now_ms);
             if exchange.close_ms.is_some_and(|at_ms| at_ms <= now_ms) || is_unanswered {
                 over.push((*id, exchange.purpose));
             }
@@ -173,9 +172,7 @@ impl Machine {
         });
         let head_max_ms = self.limits().head_max_ms;
         let exchanges = self.exchanges.values().filter_map(|exchange| {
-            let waits = exchange.head.is_none()
-                && !matches!(exchange.purpose, Purpose::Call(_) | Purpose::Standalone);
-            let head_ms = waits.then(|| exchange.opened_ms.saturating_add(head_max_ms));
+            let head_ms = head_due_ms(exchange, head_max_ms);
             exchange.close_ms.into_iter().chain(head_ms).min()
         });
         // What is blocked by something else is sent when that ends.
@@ -193,4 +190,14 @@ impl Machine {
         let end = self.end_ms.filter(|at_ms| *at_ms != u64::MAX);
         calls.chain(exchanges).chain(queued).chain(others.into_iter().flatten()).chain(end).min()
     }
+}
+
+/// When the head of an answer must have come. Those of calls are watched with their calls.
+fn head_due_ms(exchange: &Exchange, head_max_ms: u64) -> Option<u64> {
+    let is_watched = match exchange.purpose {
+        Purpose::Call(_) | Purpose::Resume(_) | Purpose::Standalone => true,
+        Purpose::Knock(key) => key.is_some(),
+        _ => false,
+    };
+    (exchange.head.is_none() && !is_watched).then(|| exchange.opened_ms.saturating_add(head_max_ms))
 }

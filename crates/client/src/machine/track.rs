@@ -149,10 +149,12 @@ impl Track {
         Next::ResumeAt(now_ms.saturating_add(wait_ms))
     }
 
-    /// Whether the current connection was a good one.
-    pub(super) fn was_good(&self, now_ms: u64, limits: &ClientLimits) -> bool {
-        let lasted_ms = self.connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
-        self.progressed || lasted_ms >= limits.steady_ms
+    /// The connection has ended, if there was one. Says whether it was a good one.
+    pub(super) fn end(&mut self, now_ms: u64, limits: &ClientLimits) -> bool {
+        let connected_ms = self.connected_ms.take();
+        let lasted_ms = connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
+        self.replay = None;
+        std::mem::take(&mut self.progressed) || lasted_ms >= limits.steady_ms
     }
 
     /// Progress: what was spent is renewed.

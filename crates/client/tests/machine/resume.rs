@@ -197,3 +197,17 @@ fn events_of_different_streams_are_different_whatever_their_ids() {
         world.delivered();
     }
 }
+
+#[test]
+fn a_get_that_is_not_answered_is_asked_again() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    world.stream(post.exchange);
+    world.event(post.exchange, "e1", &post.progress(1));
+    world.cut(post.exchange);
+    world.pass(1);
+    let silent = world.get_after("e1");
+    assert!(world.pass_until_opened(60_000) >= limits().head_max_ms);
+    assert!(world.closed.contains(&silent));
+    world.get_after("e1");
+}

@@ -209,6 +209,19 @@ fn the_standalone_stream_is_resumed_for_ever_but_not_in_a_storm() {
         world.answer(get, Answer::Ended);
     }
     assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
+    world.pass_until_opened(120_000);
+    let get = world.get_after("n1");
+    world.stream(get);
+    world.event(get, "n2", &note);
+    world.cut(get);
+    // Only what came renews the waits, and only once.
+    let begin_ms = world.now_ms;
+    for _ in 0..20 {
+        world.pass_until_opened(120_000);
+        let get = world.get_after("n2");
+        world.answer(get, Answer::Unsent("refused".to_owned()));
+    }
+    assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
     // Meanwhile nothing waits for it.
     world.posted(1, "charge");
 }
