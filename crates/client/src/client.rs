@@ -9,7 +9,9 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
-use crate::transport::{Config, Credential, SetUpError, TlsError, Transport, UrlError};
+use crate::transport::{
+    Config, Credential, CredentialError, SetUpError, TlsError, Transport, UrlError,
+};
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,9 @@ pub enum ConnectError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There is no credential where one was named.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
     /// The system gives no randomness, without which tokens could be guessed.
     #[error("the system gives no randomness: {what}")]
     NoRandomness {
@@ -82,6 +87,7 @@ impl Client {
         let transport = Transport::new(config).map_err(|error| match error {
             SetUpError::Url(error) => ConnectError::Url(error),
             SetUpError::Tls(error) => ConnectError::Tls(error),
+            SetUpError::Credential(error) => ConnectError::Credential(error),
         })?;
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed)

@@ -21,6 +21,8 @@ pub enum Cut {
     Finish,
     /// Half of the cuts are resets.
     Either,
+    /// Nothing more is carried, and nothing is said: as if the path had died.
+    Hang,
 }
 
 /// Forwards connections to one server and cuts each after a number of bytes that the seed decides.
@@ -116,9 +118,13 @@ async fn carry(mut client: TcpStream, target: SocketAddr, plan: Plan, counts: Ar
     if !was_cut {
         return;
     }
+    if plan.cut == Cut::Hang {
+        // Keeps both sockets.
+        std::future::pending::<()>().await;
+    }
     let resets_server = match plan.cut {
         Cut::Reset => true,
-        Cut::Finish => false,
+        Cut::Finish | Cut::Hang => false,
         Cut::Either => plan.random >> 32 & 1 == 0,
     };
     let mut reset = vec![&client];

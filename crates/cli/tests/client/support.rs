@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rejoin_client::{Client, Config, FromServer, Proxies, Receiver, Sender};
+use rejoin_client::{Client, ClientLimits, Config, FromServer, Proxies, Receiver, Sender};
 use rejoin_testkit::count::CountFile;
 use rejoin_testkit::deadline::WAIT;
 use rejoin_testkit::failure::Failure;
@@ -28,10 +28,15 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn start() -> Result<Self, Failure> {
+        Self::start_with(&[]).await
+    }
+
+    /// A gateway with more options.
+    pub(crate) async fn start_with(options: &[&str]) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let count = CountFile::at(folder.path().join("count"));
         let mut bench = Self { gateway: None, address: ([127, 0, 0, 1], 0).into(), count, folder };
-        bench.run(&[]).await?;
+        bench.run(options).await?;
         Ok(bench)
     }
 
@@ -87,8 +92,14 @@ pub(crate) struct Host {
 impl Host {
     /// A host that uses the library.
     pub(crate) fn start(address: SocketAddr) -> Result<Self, Failure> {
+        Self::start_with(address, ClientLimits::default())
+    }
+
+    /// As [`Host::start`], with these limits.
+    pub(crate) fn start_with(address: SocketAddr, limits: ClientLimits) -> Result<Self, Failure> {
         let mut config = Config::new(format!("http://{address}/mcp"));
         config.proxies = Proxies::None;
+        config.limits = limits;
         let (sender, receiver) = Client::connect(&config)?;
         Ok(Self { link: Link::Library(sender, receiver), came: Vec::new(), notices: Vec::new() })
     }

@@ -13,6 +13,8 @@ use super::{Because, Machine, Notice};
 #[serde(rename_all = "camelCase")]
 pub(super) struct Refusal {
     by: String,
+    /// Empty where nothing about a call was decided (503).
+    #[serde(default)]
     reason: String,
     #[serde(default)]
     send_again: bool,
@@ -72,9 +74,12 @@ impl Machine {
             self.leave_exchange(key);
             // This attempt did not run.
             self.not_arrived(key);
-            let jitter_ms = self.random.number() % (refusal.retry_after_ms / 4 + 1);
-            let wait_ms = refusal.retry_after_ms.min(self.limits().retry_max_ms) + jitter_ms;
-            let at_ms = self.now_ms.saturating_add(wait_ms);
+            let random = self.random.number();
+            let asked_ms = refusal.retry_after_ms.min(self.limits().retry_max_ms);
+            let asked_ms = asked_ms + random % (asked_ms / 4 + 1);
+            let Some(call) = self.calls.get_mut(&key) else { return };
+            // A server that says so again and again is asked less and less often.
+            let at_ms = self.now_ms.saturating_add(call.backoff.next_ms(random).max(asked_ms));
             return self.send_again(key, Because::Refusal, at_ms);
         }
         self.tell_refusal(key);

@@ -1,5 +1,5 @@
 //! The value of `Authorization`: fetched once, and again when the server refuses it.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -77,6 +77,16 @@ impl Keeper {
         Self { source, value: Mutex::new(None), command_max }
     }
 
+    /// Looks for what must be there from the start. Commands are not run: they may have what they
+    /// print only once.
+    pub(super) fn check(&self) -> Result<(), CredentialError> {
+        match &self.source {
+            Credential::None | Credential::Command(_) => Ok(()),
+            Credential::Variable(name) => header(&variable(name)?).map(drop),
+            Credential::File(path) => header(&read(path)?).map(drop),
+        }
+    }
+
     /// The value, fetched if it is not known.
     pub(super) async fn value(&self) -> Result<Option<HeaderValue>, CredentialError> {
         let mut known = self.value.lock().await;
@@ -101,22 +111,11 @@ impl Keeper {
     async fn fetch(&self) -> Result<Option<HeaderValue>, CredentialError> {
         let text = match &self.source {
             Credential::None => return Ok(None),
-            Credential::Variable(name) => std::env::var(name)
-                .map_err(|_| CredentialError::NoVariable { name: name.clone() })?,
-            Credential::File(path) => std::fs::read_to_string(path).map_err(|source| {
-                CredentialError::File { path: path.display().to_string(), source }
-            })?,
+            Credential::Variable(name) => variable(name)?,
+            Credential::File(path) => read(path)?,
             Credential::Command(line) => self.printed(line).await?,
         };
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(CredentialError::NotAHeader);
-        }
-        // One word is a bearer token (RFC 6750 section 2.1).
-        let value = if text.contains(' ') { text.to_owned() } else { format!("Bearer {text}") };
-        let mut value = HeaderValue::from_str(&value).map_err(|_| CredentialError::NotAHeader)?;
-        value.set_sensitive(true);
-        Ok(Some(value))
+        header(&text).map(Some)
     }
 
     async fn printed(&self, line: &str) -> Result<String, CredentialError> {
@@ -136,6 +135,28 @@ impl Keeper {
         }
         String::from_utf8(output.stdout).map_err(|_| CredentialError::NotAHeader)
     }
+}
+
+fn variable(name: &str) -> Result<String, CredentialError> {
+    std::env::var(name).map_err(|_| CredentialError::NoVariable { name: name.to_owned() })
+}
+
+fn read(path: &Path) -> Result<String, CredentialError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| CredentialError::File { path: path.display().to_string(), source })
+}
+
+/// The value of `Authorization` in what a source holds.
+fn header(text: &str) -> Result<HeaderValue, CredentialError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(CredentialError::NotAHeader);
+    }
+    // One word is a bearer token (RFC 6750 section 2.1).
+    let value = if text.contains(' ') { text.to_owned() } else { format!("Bearer {text}") };
+    let mut value = HeaderValue::from_str(&value).map_err(|_| CredentialError::NotAHeader)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::connect::{Connector, TlsError, told};
 use super::credential::Keeper;
 use super::pool::{Link, Pool};
-use super::{Config, UrlError, target};
+use super::{Config, CredentialError, UrlError, target};
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Head, Media, Method, Request};
 
@@ -56,16 +56,16 @@ impl Transport {
         let uri = target::parse(&config.url)?;
         let secure = uri.scheme_str() == Some("https");
         let limits = config.limits.clone();
+        let credential =
+            Keeper::new(config.credential.clone(), Duration::from_millis(limits.credential_max_ms));
+        credential.check()?;
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
             headers.append(name, value.clone());
         }
         Ok(Self {
             connector: Connector::new(config, secure)?,
-            credential: Keeper::new(
-                config.credential.clone(),
-                Duration::from_millis(limits.credential_max_ms),
-            ),
+            credential,
             headers,
             pool: Pool::new(Duration::from_millis(limits.pool_idle_max_ms)),
             uri,
@@ -102,7 +102,7 @@ impl Transport {
     /// Sends a request, again with another credential where the first is refused, and to where the
     /// server says: in both cases the server has not processed it.
     async fn send(&self, request: &Request) -> Result<(Response<Incoming>, Link), Fault> {
-        let failed = |error: super::CredentialError| Fault::Unsent(error.to_string());
+        let failed = |error: CredentialError| Fault::Unsent(error.to_string());
         let mut credential = self.credential.value().await.map_err(failed)?;
         let mut uri = self.uri.clone();
         let mut redirects = 0;
@@ -264,6 +264,8 @@ pub(crate) enum SetUpError {
     Url(#[from] UrlError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
 }
 
 async fn tell(answers: &Answers, id: ExchangeId, answer: Answer) {

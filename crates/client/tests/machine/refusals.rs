@@ -170,3 +170,19 @@ fn an_error_of_the_server_itself_is_its_answer() {
         assert_eq!(told["id"], 1);
     }
 }
+
+#[test]
+fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
+    for (kind, tool) in [(Kind::Rejoin(1), "charge"), (Kind::Plain, "charge")] {
+        let mut world = World::opened(kind);
+        let post = world.posted(1, tool);
+        let body = json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000,
+            "message": "no room", "data": { "by": "rejoin", "sendAgain": true,
+            "retryAfterMs": 1_000 } } });
+        world.json(post.exchange, 503, &body);
+        assert!(world.pass_until_opened(10_000) >= 1_000);
+        let again = world.post();
+        world.json(again.exchange, 200, &again.result("done"));
+        assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}
