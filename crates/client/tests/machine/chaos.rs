@@ -1,5 +1,5 @@
-//! Whatever servers and networks do, in any order: no call of unknown outcome is sent again without a
-//! token, none is told as not run that may have run, each is answered once, and all end.
+//! Whatever servers and networks do, in any order: no call of unknown outcome is sent again without
+//! a token, none is told as not run that may have run, each is answered once, and all end.
 
 use std::collections::HashMap;
 
