@@ -1,5 +1,6 @@
 //! The command line (design section 8).
 
+mod bridge;
 mod durability;
 pub(crate) mod place;
 pub(crate) mod sessions;
@@ -15,6 +16,7 @@ use rejoin_core::settings;
 
 use crate::config::FileSettings;
 use crate::limit::LimitArgument;
+pub(crate) use bridge::BridgeArgs;
 pub(crate) use durability::Durability;
 pub(crate) use sessions::{SessionsArgs, SessionsCommand};
 pub(crate) use value::{AuthSource, OwedGrace};
@@ -32,6 +34,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Stand in front of an MCP server: no call runs twice, no owed event is lost
     Serve(Box<ServeArgs>),
+    /// Stand in for a server over HTTP where a host starts a command: lost connections are rejoined
+    Bridge(BridgeArgs),
     /// Show two failures live in this terminal, without Rejoin and through it
     Demo(DemoArgs),
     /// Show what a Rejoin knows of its sessions: streams, cursors, calls

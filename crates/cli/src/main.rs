@@ -1,6 +1,7 @@
 //! The `rejoin` command: see [`args`] for what it can do.
 
 mod args;
+mod bridge;
 mod causes;
 mod config;
 mod demo;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         // The tool server blocks on its pipes in plain threads and needs no runtime.
         Command::ToolServer(args) => report("tool-server", tool_server::run(&args)),
         Command::Serve(args) => serve(*args, &matches),
+        Command::Bridge(args) => report("bridge", bridge::run(&args)),
         Command::Demo(args) => report("demo", demo::run_from(&args)),
         Command::Sessions(args) => report("sessions", sessions::run(&args)),
     }

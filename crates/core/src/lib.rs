@@ -3,6 +3,7 @@
 //! Start at [`migration::authorize_post_migration`], the rule in its plainest form. Then
 //! [`policy::decide`], the numbered rows that judge every POST, and [`session::Session`], the state
 //! machine that feeds it: inputs and `now` go in, one durable batch and effects come out.
+pub mod backoff;
 pub mod cursor;
 pub mod effect;
 pub mod id;

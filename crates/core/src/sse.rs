@@ -6,6 +6,8 @@
 //! [`EventWriter`] writes a large event in parts.
 mod decode;
 mod encode;
+mod seen;
 
 pub use decode::{DecodeError, Decoder, Event};
 pub use encode::{EventWriter, write_comment, write_event, write_retry_event};
+pub use seen::{Mark, Seen};

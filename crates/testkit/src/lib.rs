@@ -4,6 +4,7 @@
 //!   the faults of the product's parsers instead of repeating them;
 //! - [`session`], [`call`], [`refusal`]: an MCP session over it;
 //! - [`forward`], [`call_reader`]: a TCP forwarder that can cut, go black, delay, or count calls;
+//! - [`cutter`]: one that cuts connections after so many bytes, again and again;
 //! - [`process`], [`count`]: servers as processes, and the file that counts executions;
 //! - [`disk`], [`page`]: a disk that fails as it is told, and what the operator's address says;
 //! - [`check`]: what a client received, against what it was owed;
@@ -13,6 +14,7 @@ pub mod call;
 pub mod call_reader;
 pub mod check;
 pub mod count;
+pub mod cutter;
 pub mod deadline;
 pub mod disk;
 pub mod failure;

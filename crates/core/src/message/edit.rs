@@ -3,9 +3,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::Message;
 use super::scan::{Object, Scanner, Span};
 use super::text::{inner, unescape, write_string};
+use super::{Kind, Message};
 
 /// A set of changes to one message, applied together by [`Edit::finish`].
 ///
@@ -28,6 +28,7 @@ pub struct Edit<'a> {
     message: &'a Message,
     patches: Vec<Patch<'a>>,
     removed_meta: Vec<&'a str>,
+    param_members: Vec<Put<'a>>,
     result_members: Vec<Put<'a>>,
     error_members: Vec<Put<'a>>,
 }
@@ -64,6 +65,7 @@ impl<'a> Edit<'a> {
             message,
             patches: Vec::new(),
             removed_meta: Vec::new(),
+            param_members: Vec::new(),
             result_members: Vec::new(),
             error_members: Vec::new(),
         }
@@ -105,6 +107,15 @@ impl<'a> Edit<'a> {
         self
     }
 
+    /// Sets `params._meta[key]` of a request that has params. Params or `_meta` that is no object
+    /// stays as it is.
+    pub fn request_meta(mut self, key: &'a str, value: &'a [u8]) -> Self {
+        if self.message.kind() == Kind::Request {
+            self.param_members.push(Put { path: vec!["_meta", key], value });
+        }
+        self
+    }
+
     /// Sets `result._meta[key]`. A result or `_meta` that is no object stays as it is.
     pub fn result_meta(mut self, key: &'a str, value: &'a [u8]) -> Self {
         self.result_members.push(Put { path: vec!["_meta", key], value });
@@ -132,6 +143,7 @@ impl<'a> Edit<'a> {
             remove_members(bytes, meta, &self.removed_meta, &mut self.patches);
         }
         for (span, puts) in [
+            (message.shape.params, &self.param_members),
             (message.shape.result, &self.result_members),
             (message.shape.error, &self.error_members),
         ] {

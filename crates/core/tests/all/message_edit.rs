@@ -301,3 +301,26 @@ fn the_hash_is_sha_256_of_method_and_canonical_params() {
     let expected: [u8; 32] = Sha256::digest(br#""tools/call"{"a":[1,"x"],"name":"n"}"#).into();
     assert_eq!(hash("tools/call", r#"{"name":"n","_meta":{},"a":[1, "x"]}"#), expected);
 }
+
+#[test]
+fn members_of_a_requests_meta_are_set_and_made_where_they_are_missing() {
+    let body = |params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m"{params}}}"#);
+    for (params, edited) in [
+        (r#","params":{}"#, r#","params":{"_meta":{"t":"x","a":2}}"#),
+        (r#","params":{"n":1.50}"#, r#","params":{"n":1.50,"_meta":{"t":"x","a":2}}"#),
+        (
+            r#","params":{"_meta":{"a":1,"progressToken":7}}"#,
+            r#","params":{"_meta":{"a":2,"progressToken":8,"t":"x"}}"#,
+        ),
+        // There is no object to set them in.
+        (r#","params":[1]"#, r#","params":[1]"#),
+        ("", ""),
+    ] {
+        let message = one(&body(params));
+        let edit = message.edit().progress_token(b"8");
+        let edit = edit.request_meta("t", b"\"x\"").request_meta("a", b"2");
+        assert_eq!(edit.finish(), body(edited), "{params}");
+    }
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    assert_eq!(one(answer).edit().request_meta("t", b"1").finish(), answer);
+}

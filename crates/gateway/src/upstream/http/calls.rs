@@ -1,13 +1,13 @@
 //! The calls of a session, and the one way on which their events reach the driver.
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rejoin_core::message::{Kind, Message};
 use rejoin_core::session::UpstreamCursor;
+use rejoin_core::sse::{Mark, Seen};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
-use super::cursor::Mark;
 use super::departure::Departure;
 use crate::upstream::outlet::Outlet;
 use crate::upstream::{CallId, Channel, CloseReason, Event, LostReason, NotSentReason};
@@ -63,7 +63,8 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn new(events: mpsc::Sender<Event>, unread_bytes_max: usize) -> Self {
         let outlet = AsyncMutex::new(Outlet::new(events, unread_bytes_max));
-        Self { outlet, entries: Mutex::default(), seen: Mutex::default() }
+        let seen = Mutex::new(Seen::new(SEEN_MAX));
+        Self { outlet, entries: Mutex::default(), seen }
     }
 
     /// Enters a call that the driver commanded.
@@ -228,28 +229,6 @@ impl Calls {
     }
 }
 
-/// The newest events.
-#[derive(Default)]
-struct Seen {
-    marks: HashSet<Mark>,
-    order: VecDeque<Mark>,
-}
-
-impl Seen {
-    fn note(&mut self, mark: Mark) -> bool {
-        if !self.marks.insert(mark) {
-            return false;
-        }
-        self.order.push_back(mark);
-        if self.order.len() > SEEN_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.marks.remove(&oldest);
-        }
-        true
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that holds it can panic in between two changes.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -312,18 +291,5 @@ mod tests {
         let reason = CloseReason::SessionGone;
         assert_eq!(told.recv().await, Some(Event::Closed { reason }));
         assert!(call.departure.revoke());
-    }
-
-    #[test]
-    fn the_newest_events_are_known_again_by_id_and_text() {
-        let mut seen = Seen::default();
-        let mut note = |id: &[u8], data: &[u8]| seen.note(Mark::of(id, data));
-        assert!(note(b"1", b"a") && note(b"1", b"b") && note(b"2", b"a"));
-        assert!(!note(b"1", b"a"));
-        for number in 0..SEEN_MAX {
-            assert!(note(b"3", number.to_string().as_bytes()));
-        }
-        assert!(note(b"1", b"a"), "the oldest are forgotten");
-        assert_eq!(seen.marks.len(), SEEN_MAX);
     }
 }

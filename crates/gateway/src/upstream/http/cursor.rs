@@ -1,25 +1,12 @@
 //! Where a stream stands: the id of its last event (spec RES-4), as text for another process too.
 use http::HeaderValue;
 use rejoin_core::session::UpstreamCursor;
-use sha2::{Digest as _, Sha256};
+use rejoin_core::sse::Mark;
 
 /// Bytes of the longest id that is written down: it is, with every event.
 const ID_BYTES_MAX: usize = 1_024;
 /// Hexadecimal digits of a mark.
 const MARK_DIGITS: usize = 16;
-
-/// What an event is known again by: not by its id alone, which some servers use for several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Mark(u64);
-
-impl Mark {
-    /// The mark of an event, the same in every process.
-    pub(super) fn of(id: &[u8], data: &[u8]) -> Self {
-        let hash = Sha256::new().chain_update(id).chain_update([0]).chain_update(data).finalize();
-        let (first, _) = hash.split_at(size_of::<u64>());
-        Self(first.iter().fold(0, |mark, byte| mark << 8 | u64::from(*byte)))
-    }
-}
 
 /// Where a stream stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

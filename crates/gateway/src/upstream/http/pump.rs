@@ -6,11 +6,11 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use rejoin_core::message::{self, Incoming, Message};
 use rejoin_core::session::UpstreamCursor;
-use rejoin_core::sse::{Decoder, Event};
+use rejoin_core::sse::{Decoder, Event, Mark};
 use tokio::time::{Instant, sleep_until};
 
 use super::calls::{Call, Phase};
-use super::cursor::{Cursor, Mark};
+use super::cursor::Cursor;
 use super::session::Session;
 use crate::passthrough::UpstreamBody as Body;
 use crate::upstream::Channel;

@@ -1,0 +1,9 @@
+//! The client of `rejoin-client`, as a library and as `rejoin bridge`, against a real
+//! `rejoin serve`, over connections that are cut.
+
+#[path = "client/bridge.rs"]
+mod bridge;
+#[path = "client/storm.rs"]
+mod storm;
+#[path = "client/support.rs"]
+mod support;

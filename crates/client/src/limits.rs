@@ -1,0 +1,141 @@
+//! Every limit of a client, with its unit in the name. Times are milliseconds, sizes are bytes.
+
+/// What one client may take, and how long it waits. [`ClientLimits::default`] is meant for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientLimits {
+    /// One message: a line of the host, a body, an event.
+    pub message_bytes_max: usize,
+    /// Nesting of one JSON message.
+    pub json_depth_max: usize,
+    /// Calls of the host that have not ended; one more is refused.
+    pub calls_max: usize,
+    /// Bytes of what waits to be sent, calls in flight among it; a message beyond is refused.
+    pub pending_bytes_max: usize,
+    /// Notifications and responses of the host that were not taken by the server yet; one more is
+    /// dropped, and told.
+    pub notes_max: usize,
+    /// POSTs of calls at the same time; what is more waits.
+    pub posts_open_max: usize,
+    /// Requests of the server that the host has not answered; one more is refused.
+    pub asked_max: usize,
+    /// Streams confirmed by one request (`Mcp-Stream-Ack`).
+    pub acks_max: usize,
+    /// Bytes of an event id that can be a cursor.
+    pub cursor_bytes_max: usize,
+    /// Events that are known again when a resumed stream brings them twice.
+    pub seen_events_max: usize,
+    /// Tools whose annotations are remembered.
+    pub tools_max: usize,
+    /// First wait between two attempts, where the server says nothing.
+    pub backoff_ms: u64,
+    /// Longest wait between two attempts, where the server says nothing.
+    pub backoff_max_ms: u64,
+    /// Longest wait between two attempts to have the standalone stream, which is no call's.
+    pub standalone_backoff_max_ms: u64,
+    /// Longest `retry:` or `Retry-After` that is honoured in full.
+    pub retry_max_ms: u64,
+    /// Resumes of one stream that the server answers with nothing new.
+    pub resume_attempts_max: u32,
+    /// Time to resume one stream without progress, beside the waits that the server asked for.
+    pub resume_max_ms: u64,
+    /// A connection that lasted so long was a good one, even if it brought nothing new: it spends
+    /// nothing of what a stream may be resumed, and renews nothing.
+    pub steady_ms: u64,
+    /// Times that one call is sent again without any sign of it in between.
+    pub resends_max: u32,
+    /// Time that a server may be unreachable before what waits for it ends with an error.
+    pub unreachable_max_ms: u64,
+    /// A replay without a boundary counts as over when nothing came for so long.
+    pub replay_quiet_ms: u64,
+    /// Longest time that a replay without a boundary holds other POSTs.
+    pub replay_max_ms: u64,
+    /// Time a stream is read on after the answer, for its proper end.
+    pub linger_ms: u64,
+    /// Time an answer may still come on the standalone stream after the call's own has ended.
+    pub elsewhere_ms: u64,
+    /// Time the stream of a cancelled call is read on.
+    pub cancelled_max_ms: u64,
+    /// Time until the head of an answer, where the server is known to send it early: of a Rejoin,
+    /// to a GET, to what is no request.
+    pub head_max_ms: u64,
+    /// A stream of a Rejoin on which not even a comment came for so long has lost its connection.
+    pub stream_idle_max_ms: u64,
+    /// A call of which nothing came for so long is given up.
+    pub call_silence_max_ms: u64,
+    /// Time that pending calls have once the host is gone.
+    pub end_grace_ms: u64,
+    /// Time the DELETE of the session gets.
+    pub delete_max_ms: u64,
+    /// Time to connect, TLS and proxy included.
+    pub connect_max_ms: u64,
+    /// Time an idle connection is kept for the next POST. Less than servers keep theirs, since a
+    /// request that meets a closing connection has an unknown outcome.
+    pub pool_idle_max_ms: u64,
+    /// Idle time before TCP keep-alive probes.
+    pub tcp_keepalive_time_ms: u64,
+    /// Interval between TCP keep-alive probes.
+    pub tcp_keepalive_interval_ms: u64,
+    /// Unanswered TCP keep-alive probes before a connection is dead.
+    pub tcp_keepalive_probes: u32,
+    /// Kernel time-out for unacknowledged bytes (`TCP_USER_TIMEOUT`).
+    pub tcp_user_timeout_ms: u64,
+    /// Time a command may take to print a credential.
+    pub credential_max_ms: u64,
+    /// Redirects followed for one request.
+    pub redirects_max: u32,
+    /// What comes from exchanges and waits to be looked at.
+    pub answers_queue_max: usize,
+    /// Messages and notices that wait for the host.
+    pub host_queue_max: usize,
+}
+
+const MINUTE_MS: u64 = 60_000;
+const MIB: usize = 1024 * 1024;
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 16 * MIB,
+            json_depth_max: 128,
+            calls_max: 1_024,
+            pending_bytes_max: 64 * MIB,
+            notes_max: 1_024,
+            posts_open_max: 256,
+            asked_max: 1_024,
+            acks_max: 32,
+            cursor_bytes_max: 4_096,
+            seen_events_max: 4_096,
+            tools_max: 4_096,
+            backoff_ms: 200,
+            backoff_max_ms: 10_000,
+            standalone_backoff_max_ms: MINUTE_MS,
+            retry_max_ms: 10 * MINUTE_MS,
+            resume_attempts_max: 8,
+            resume_max_ms: 5 * MINUTE_MS,
+            steady_ms: 10_000,
+            resends_max: 8,
+            unreachable_max_ms: 5 * MINUTE_MS,
+            replay_quiet_ms: 500,
+            replay_max_ms: 10_000,
+            linger_ms: 1_000,
+            elsewhere_ms: 1_000,
+            cancelled_max_ms: 5_000,
+            head_max_ms: 30_000,
+            stream_idle_max_ms: 45_000,
+            call_silence_max_ms: 60 * MINUTE_MS,
+            end_grace_ms: 2_000,
+            delete_max_ms: 2_000,
+            connect_max_ms: 10_000,
+            pool_idle_max_ms: 1_500,
+            tcp_keepalive_time_ms: 15_000,
+            tcp_keepalive_interval_ms: 5_000,
+            tcp_keepalive_probes: 3,
+            tcp_user_timeout_ms: 30_000,
+            credential_max_ms: 10_000,
+            redirects_max: 3,
+            answers_queue_max: 64,
+            host_queue_max: 256,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Refusals, whether they came as 409, as 200 or on a stream: resume first, then decide
+//! (`docs/protocol.md` section 7).
+use rejoin_core::message::{Kind, Message};
+use rejoin_core::rejection::{REFUSED_BY, Reason};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::call::{CallKey, State};
+use super::{Because, Machine, Notice};
+
+/// What a refusal says.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Refusal {
+    by: String,
+    /// Empty where nothing about a call was decided (503).
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    send_again: bool,
+    #[serde(default)]
+    retry_after_ms: u64,
+    #[serde(default)]
+    last_event_id: Option<String>,
+    #[serde(default)]
+    original_request_id: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct ErrorObject {
+    data: Refusal,
+}
+
+impl Refusal {
+    /// Reads an error response. `None`: it is something else.
+    pub(super) fn of(message: &Message) -> Option<Self> {
+        let error = (message.kind() == Kind::ErrorResponse).then(|| message.error()).flatten()?;
+        let refusal = serde_json::from_slice::<ErrorObject>(error).ok()?.data;
+        (refusal.by == REFUSED_BY).then_some(refusal)
+    }
+
+    fn is(&self, reason: Reason) -> bool {
+        self.reason == reason.name()
+    }
+}
+
+impl Machine {
+    /// A call was refused, or ended without its answer.
+    pub(super) fn refused(&mut self, key: CallKey, message: &Message, refusal: &Refusal) {
+        self.notice(Notice::Refused { call: key, reason: refusal.reason.clone() });
+        let original = refusal.original_request_id.as_ref();
+        let original = original.and_then(|id| id.get().parse::<u64>().ok());
+        let is_ours = original.is_none_or(|wire| self.wires.get(&wire) == Some(&key));
+        let resends_max = self.limits().resends_max;
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        call.refusal = Some(message.clone());
+        call.resends += 1;
+        let exhausted = call.resends > resends_max;
+        if let Some(cursor) = refusal.last_event_id.clone()
+            && is_ours
+            && !exhausted
+        {
+            // The answer of the original is the answer to this call.
+            self.leave_exchange(key);
+            let (now_ms, limits) = (self.now_ms, self.settings.limits.clone());
+            if let Some(call) = self.calls.get_mut(&key) {
+                call.track.cursor = Some(cursor);
+                call.track.renew(now_ms, &limits);
+                call.state = State::Waiting { at_ms: now_ms };
+            }
+            return;
+        }
+        if refusal.send_again && !refusal.is(Reason::StateLost) && !exhausted {
+            self.leave_exchange(key);
+            // This attempt did not run.
+            self.not_arrived(key);
+            let random = self.random.number();
+            let asked_ms = refusal.retry_after_ms.min(self.limits().retry_max_ms);
+            let asked_ms = asked_ms + random % (asked_ms / 4 + 1);
+            let Some(call) = self.calls.get_mut(&key) else { return };
+            // A server that says so again and again is asked less and less often.
+            let at_ms = self.now_ms.saturating_add(call.backoff.next_ms(random).max(asked_ms));
+            return self.send_again(key, Because::Refusal, at_ms);
+        }
+        self.tell_refusal(key);
+    }
+
+    /// Ends a call with what it was refused with. Whether it may have run is the refusal's to say
+    /// for this attempt, and known for the earlier ones.
+    pub(super) fn tell_refusal(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get(&key) else { return };
+        let Some(message) = call.refusal.clone() else { return };
+        let not_run = Refusal::of(&message).is_some_and(|refusal| {
+            let unsent = [Reason::StateLost, Reason::DedupTokenReused];
+            refusal.send_again || unsent.iter().any(|reason| refusal.is(*reason))
+        });
+        // What is said of the last attempt is not said of those before.
+        let may_have_run: &[u8] = if not_run && call.attempts <= 1 { b"false" } else { b"true" };
+        let marked = message.edit().error_data("mayHaveRun", may_have_run).finish();
+        match rejoin_core::message::parse(marked, self.limits().json_depth_max) {
+            Ok(rejoin_core::message::Incoming::One(marked)) => self.finish(key, &marked),
+            _ => self.finish(key, &message),
+        }
+    }
+
+    /// The exchange of a call has done its work.
+    pub(super) fn leave_exchange(&mut self, key: CallKey) {
+        if let Some(exchange) = self.calls.get(&key).and_then(|call| call.state.exchange()) {
+            self.linger(exchange);
+        }
+    }
+}

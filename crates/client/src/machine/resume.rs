@@ -1,0 +1,147 @@
+//! A stream that was lost is asked for, not run again (spec RES-4 to RES-7); what then remains.
+use super::call::{CallKey, Era, State};
+use super::track::{Next, Replay};
+use super::{Because, ExchangeId, Head, Machine, Media, Notice, Purpose};
+
+impl Machine {
+    /// The connection of a call's stream is lost, or could not be had. `answered`: the server
+    /// answered, and that brought nothing.
+    pub(super) fn lost(&mut self, key: CallKey, answered: bool, what: &str) {
+        let random = self.random.number();
+        let (now_ms, limits) = (self.now_ms, &self.settings.limits);
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        if matches!(call.state, State::Orphaned { .. }) {
+            return;
+        }
+        if call.is_cancelled() {
+            return self.forget(key);
+        }
+        if call.oversized_behind.as_ref() == Some(&call.track.cursor) {
+            return self.fail(key, "a part of it is larger than message_bytes_max");
+        }
+        if call.is_initialize() {
+            // A session that was not opened has no streams.
+            return self.send_again_or_end(key, what);
+        }
+        if call.era != Era::Session {
+            // Such a stream cannot be resumed, and its end was a cancel (spec 3.1).
+            return self.send_again_or_end(key, what);
+        }
+        match call.track.lost(now_ms, random, answered, limits) {
+            Next::ResumeAt(at_ms) => {
+                call.state = State::Waiting { at_ms };
+                let again_ms = at_ms.saturating_sub(now_ms);
+                self.notice(Notice::StreamLost { call: key, again_ms });
+            }
+            Next::NoCursor | Next::GiveUp => self.send_again_or_end(key, what),
+        }
+    }
+
+    /// Asks for the rest of a call's stream.
+    pub(super) fn resume(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get(&key) else { return };
+        let (request, acks) = self.compose_get(call.track.cursor.as_deref());
+        let exchange = self.open(Purpose::Resume(key), request, acks);
+        if let Some(call) = self.calls.get_mut(&key) {
+            call.state = State::Asking(exchange);
+        }
+    }
+
+    pub(super) fn resume_head(&mut self, id: ExchangeId, key: CallKey, head: &Head) {
+        let is_gone = self.means_gone(id, head);
+        let (now_ms, limits) = (self.now_ms, self.settings.limits.clone());
+        let is_rejoin = self.session.continuity.is_some();
+        let Some(call) = self.calls.get_mut(&key) else { return self.linger(id) };
+        match (head.status, head.media) {
+            (200, Media::Stream) => {
+                call.state = State::Reading(id);
+                call.heard_ms = now_ms;
+                call.track.connected(now_ms, true);
+                call.track.replay = match &head.replay_until {
+                    Some(boundary) => Some(Replay::Until(boundary.clone())),
+                    // A Rejoin that names none has nothing to replay.
+                    None if is_rejoin => None,
+                    None => Some(Replay::Quiet {
+                        quiet_ms: now_ms.saturating_add(limits.replay_quiet_ms),
+                        end_ms: now_ms.saturating_add(limits.replay_max_ms),
+                    }),
+                };
+                self.notice(Notice::Resumed { call: key });
+            }
+            (200..=299, Media::Whole) => {}
+            // Some servers say so of an event that they do not know, or of any GET.
+            (404, _) if is_gone => {
+                self.close(id);
+                self.knock(Some(key));
+            }
+            // The old connection still looks open to the server; or it has no time, or no trust.
+            (401 | 403 | 408 | 409 | 425 | 429 | 500..=599, _) => {
+                self.close(id);
+                if let Some(retry_ms) = head.retry_after_ms
+                    && let Some(call) = self.calls.get_mut(&key)
+                {
+                    call.track.retry_ms = Some(retry_ms.min(limits.retry_max_ms));
+                }
+                self.lost(key, false, &format!("the server answered with status {}", head.status));
+            }
+            (status, _) => {
+                self.close(id);
+                let what = format!("the server has no more of the answer (status {status})");
+                self.send_again_or_end(key, &what);
+            }
+        }
+    }
+
+    /// A GET was answered with a body that is no stream.
+    pub(super) fn resume_whole(&mut self, key: CallKey, status: u16, retry_ms: Option<u64>) {
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        if matches!(call.state, State::Asking(_)) {
+            call.track.retry_ms = retry_ms.or(call.track.retry_ms);
+            self.lost(key, true, &format!("the server answered a GET with status {status}"));
+        }
+    }
+
+    /// Whether a call carries a token that keeps it from running twice.
+    pub(super) fn honours_token(&self, key: CallKey) -> bool {
+        self.calls.get(&key).is_some_and(|call| {
+            call.token.is_some() && call.era == Era::Session && self.session.continuity.is_some()
+        })
+    }
+
+    /// Nothing more can be had of a call that may have run: it is sent again if that is safe, else
+    /// it ends.
+    pub(super) fn send_again_or_end(&mut self, key: CallKey, what: &str) {
+        let Some(call) = self.calls.get(&key) else { return };
+        if matches!(call.state, State::Orphaned { .. } | State::Queued) {
+            return;
+        }
+        if call.is_cancelled() {
+            return self.forget(key);
+        }
+        let is_repeatable = self.is_repeatable(&call.message);
+        let has_token = self.honours_token(key);
+        self.leave_exchange(key);
+        let random = self.random.number();
+        let (now_ms, resends_max) = (self.now_ms, self.limits().resends_max);
+        let listens = self.standalone.listens();
+        let elsewhere_ms = self.limits().elsewhere_ms;
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        call.track.replay = None;
+        call.track.cursor = None;
+        call.resends += 1;
+        let is_tried = call.resends > resends_max;
+        if !is_tried && (has_token || is_repeatable) {
+            let because = if has_token { Because::Token } else { Because::Repeatable };
+            let at_ms = now_ms.saturating_add(call.backoff.next_ms(random));
+            return self.send_again(key, because, at_ms);
+        }
+        if call.refusal.is_some() {
+            return self.tell_refusal(key);
+        }
+        if listens && call.era == Era::Session {
+            call.state = State::Elsewhere { until_ms: now_ms.saturating_add(elsewhere_ms) };
+            return;
+        }
+        self.fail(key, what);
+    }
+}

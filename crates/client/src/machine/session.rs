@@ -1,0 +1,391 @@
+//! The session: how it is opened, that it was lost, how it is opened anew (spec SES-1 to SES-9).
+use bytes::Bytes;
+use rejoin_core::backoff::Backoff;
+use rejoin_core::message::{self, Kind, Message};
+use rejoin_core::token::CONTINUITY_CAPABILITY;
+use serde::Deserialize;
+
+use super::answer::is_success;
+use super::call::{CallKey, Era, State};
+use super::{Because, ExchangeId, Head, Machine, Method, Notice, Output, Purpose, Queued, Request};
+
+/// The session with the server.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// Grows with every session.
+    pub(super) generation: u64,
+    pub(super) id: Option<String>,
+    pub(super) revision: Option<String>,
+    /// The server is a Rejoin.
+    pub(super) continuity: Option<Continuity>,
+    /// The id that came with the answer to `initialize`.
+    pub(super) offered: Option<String>,
+    /// The host's `initialize`.
+    initialize: Option<Message>,
+    /// The host's `notifications/initialized`.
+    pub(super) initialized: Option<Bytes>,
+    reopening: Reopening,
+    /// Id of the `initialize` that opens it anew.
+    pub(super) reopen_wire: Option<u64>,
+    /// The ledger epoch of the session before.
+    epoch_before: Option<u64>,
+}
+
+/// What a Rejoin says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Continuity {
+    /// The ledger epoch.
+    pub(super) epoch: Option<u64>,
+}
+
+/// How far a session is opened anew.
+#[derive(Debug, Default)]
+enum Reopening {
+    #[default]
+    No,
+    /// It was lost, and cannot be had; the next call tries again.
+    Failed,
+    Waiting {
+        at_ms: u64,
+        since_ms: u64,
+        backoff: Backoff,
+    },
+    Asking {
+        exchange: ExchangeId,
+        since_ms: u64,
+        backoff: Backoff,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Initialized {
+    #[serde(default)]
+    protocol_version: Option<String>,
+    #[serde(default)]
+    capabilities: serde_json::Value,
+}
+
+impl Machine {
+    /// The host asks for a session; one that it had is over.
+    pub(super) fn begin_session(&mut self, message: &Message) {
+        if self.session.id.is_some() || self.session.initialize.is_some() {
+            let running: Vec<_> = self.session_calls().collect();
+            for key in running {
+                self.fail(key, "the host began another session");
+            }
+            self.close_standalone();
+            if self.session.id.is_some() {
+                let (request, acks) = self.compose(Method::Delete, Bytes::new());
+                let exchange = self.open(Purpose::Leftover, request, acks);
+                self.linger(exchange);
+            }
+        }
+        self.acks.clear();
+        self.session = Session {
+            generation: self.session.generation + 1,
+            initialize: Some(message.clone()),
+            ..Session::default()
+        };
+    }
+
+    /// The server has answered `initialize`.
+    pub(super) fn session_opened(&mut self, message: &Message) {
+        let result = message.result().unwrap_or(b"{}");
+        let Ok(opened) = serde_json::from_slice::<Initialized>(result) else { return };
+        let continuity = opened
+            .capabilities
+            .get("experimental")
+            .and_then(|experimental| experimental.get(CONTINUITY_CAPABILITY))
+            .map(|told| Continuity {
+                epoch: told.get("epoch").and_then(serde_json::Value::as_u64),
+            });
+        self.session.revision = opened.protocol_version.filter(|text| is_field(text));
+        self.session.id = self.session.offered.take().filter(|id| is_field(id));
+        self.session.continuity = continuity;
+        let continuity = self.session.continuity.is_some();
+        self.notice(Notice::Opened { continuity });
+    }
+
+    /// Calls of the session that have not ended.
+    fn session_calls(&self) -> impl Iterator<Item = CallKey> {
+        self.calls
+            .iter()
+            .filter(|(_, call)| call.era == Era::Session && !call.is_initialize())
+            .map(|(key, _)| *key)
+    }
+
+    /// The server does not know the session any more.
+    pub(super) fn lose_session(&mut self) {
+        self.notice(Notice::SessionLost);
+        self.session.epoch_before =
+            self.session.continuity.as_ref().and_then(|continuity| continuity.epoch);
+        self.session.generation += 1;
+        self.session.id = None;
+        self.acks.clear();
+        self.close_standalone();
+        let keys: Vec<_> = self.session_calls().collect();
+        for key in keys {
+            self.orphan(key);
+        }
+        // What belongs to a session that is gone is nobody's any more.
+        let generation = self.session.generation;
+        let stale = self.notes.iter().filter(|(_, note)| note.generation < generation);
+        let stale: Vec<_> = stale.map(|(number, note)| (*number, note.exchange)).collect();
+        for (number, exchange) in stale {
+            if let Some(exchange) = exchange {
+                self.linger(exchange);
+            }
+            self.drop_note(number);
+        }
+        self.start_reopening();
+    }
+
+    fn orphan(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        call.track.cursor = None;
+        call.track.replay = None;
+        if call.is_cancelled() {
+            let exchange = call.state.exchange();
+            if let Some(exchange) = exchange {
+                self.close(exchange);
+            }
+            return self.forget(key);
+        }
+        let (exchange, ran) = (call.state.exchange(), call.may_have_run || call.may_have_arrived());
+        match call.state {
+            State::Orphaned { .. } => return,
+            // It never left: the new session gets it.
+            State::Queued if !ran => return,
+            _ => call.state = State::Orphaned { ran },
+        }
+        if let Some(exchange) = exchange {
+            self.close(exchange);
+        }
+        self.queue.retain(|queued| *queued != Queued::Call(key));
+    }
+
+    fn start_reopening(&mut self) {
+        let limits = self.limits();
+        let backoff = Backoff::new(limits.backoff_ms, limits.backoff_max_ms);
+        self.session.reopening =
+            Reopening::Waiting { at_ms: self.now_ms, since_ms: self.now_ms, backoff };
+    }
+
+    /// Whether anything may be sent: not while a session is opened anew. What waits for one that
+    /// could not be had tries again.
+    pub(super) fn may_send(&mut self) -> bool {
+        match self.session.reopening {
+            Reopening::No => true,
+            Reopening::Failed => {
+                self.start_reopening();
+                self.reopen_if_due();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn reopen_at(&self) -> Option<u64> {
+        match self.session.reopening {
+            Reopening::Waiting { at_ms, .. } => Some(at_ms),
+            _ => None,
+        }
+    }
+
+    pub(super) fn reopen_if_due(&mut self) {
+        let Reopening::Waiting { at_ms, since_ms, backoff } = &self.session.reopening else {
+            return;
+        };
+        if *at_ms > self.now_ms {
+            return;
+        }
+        let (since_ms, backoff) = (*since_ms, backoff.clone());
+        let Some(initialize) = self.session.initialize.clone() else {
+            return self.give_up_reopening("it was never opened by the host");
+        };
+        let wire = self.number();
+        self.session.reopen_wire = Some(wire);
+        let wire = wire.to_string();
+        // The host goes on in the revision that it knows.
+        let revision = self.session.revision.as_ref().map(|revision| format!("\"{revision}\""));
+        let mut edit = initialize.edit().id(wire.as_bytes());
+        if let Some(revision) = &revision {
+            edit = edit.protocol_version(revision.as_bytes());
+        }
+        let body = edit.finish();
+        let request = Request { method: Method::Post, headers: Vec::new(), body };
+        let exchange = self.open(Purpose::Reopen, request, Vec::new());
+        self.session.reopening = Reopening::Asking { exchange, since_ms, backoff };
+    }
+
+    pub(super) fn reopen_head(&mut self, id: ExchangeId, head: &Head) {
+        if !is_success(head.status) {
+            self.close(id);
+            let what = format!("the server answered with status {}", head.status);
+            return match head.status {
+                408 | 425 | 429 | 500..=599 => self.reopen_failed(&what),
+                _ => self.give_up_reopening(&what),
+            };
+        }
+        self.session.offered = head.session.clone();
+    }
+
+    pub(super) fn reopen_body(&mut self, status: u16, messages: &[Message]) {
+        for message in messages {
+            self.take_message(super::StreamKey::Standalone, message);
+        }
+        if self.session.reopen_wire.is_some() {
+            self.give_up_reopening(&format!("the server answered with status {status}"));
+        }
+    }
+
+    pub(super) fn reopen_answered(&mut self, message: &Message) {
+        self.session.reopen_wire = None;
+        if let Reopening::Asking { exchange, .. } = &self.session.reopening {
+            let exchange = *exchange;
+            self.linger(exchange);
+        }
+        if message.kind() != Kind::Response {
+            return self.give_up_reopening("the server refused it");
+        }
+        self.session_opened(message);
+        let Some(body) = self.session.initialized.clone() else { return self.reopened() };
+        let (request, acks) = self.compose(Method::Post, body);
+        let exchange = self.open(Purpose::Reopened, request, acks);
+        if let Reopening::Asking { exchange: current, .. } = &mut self.session.reopening {
+            *current = exchange;
+        }
+    }
+
+    pub(super) fn reopened_head(&mut self, id: ExchangeId, head: &Head) {
+        self.linger(id);
+        if is_success(head.status) {
+            self.reopened();
+        } else {
+            self.reopen_failed(&format!("the server answered with status {}", head.status));
+        }
+    }
+
+    /// A new session is open: what the old one left is decided.
+    fn reopened(&mut self) {
+        self.session.reopening = Reopening::No;
+        self.notice(Notice::SessionReopened);
+        self.open_standalone();
+        let epoch = self.session.continuity.as_ref().and_then(|continuity| continuity.epoch);
+        let is_same_ledger = epoch == self.session.epoch_before;
+        let orphans = self.calls.iter().filter_map(|(key, call)| match call.state {
+            State::Orphaned { ran } => Some((*key, ran)),
+            _ => None,
+        });
+        let orphans: Vec<_> = orphans.collect();
+        for (key, ran) in orphans.into_iter().rev() {
+            // Without a principal a token's scope is its session; but another ledger answers an
+            // attempt that is not the first with `outcome_unknown`.
+            let is_kept = self.settings.has_principal || !is_same_ledger && epoch.is_some();
+            let has_token = self.honours_token(key) && (is_kept || !ran);
+            let gets_token = !ran && self.session.continuity.is_some();
+            let is_repeatable =
+                self.calls.get(&key).is_some_and(|call| self.is_repeatable(&call.message));
+            if has_token || is_repeatable || gets_token {
+                let because = match (ran, has_token || gets_token) {
+                    (false, _) => Because::Refusal,
+                    (true, true) => Because::Token,
+                    (true, false) => Because::Repeatable,
+                };
+                self.send_again(key, because, self.now_ms);
+            } else {
+                self.fail_orphan(key, ran);
+            }
+        }
+    }
+
+    pub(super) fn reopen_failed(&mut self, what: &str) {
+        let random = self.random.number();
+        let (now_ms, max_ms) = (self.now_ms, self.limits().unreachable_max_ms);
+        let Reopening::Asking { since_ms, backoff, .. } = &mut self.session.reopening else {
+            return;
+        };
+        let since_ms = *since_ms;
+        let wait_ms = backoff.next_ms(random);
+        let (at_ms, backoff) = (now_ms.saturating_add(wait_ms), backoff.clone());
+        if now_ms.saturating_sub(since_ms) >= max_ms {
+            return self.give_up_reopening(what);
+        }
+        self.session.reopening = Reopening::Waiting { at_ms, since_ms, backoff };
+        self.notice(Notice::Unreachable { what: what.to_owned(), again_ms: wait_ms });
+    }
+
+    /// No session can be had: whatever waits for one ends.
+    fn give_up_reopening(&mut self, what: &str) {
+        self.session.reopening = Reopening::Failed;
+        self.session.reopen_wire = None;
+        self.notice(Notice::NotReopened { what: what.to_owned() });
+        let keys: Vec<_> = self.session_calls().collect();
+        for key in keys {
+            match self.calls.get(&key).map(|call| call.state.clone()) {
+                Some(State::Orphaned { ran }) => self.fail_orphan(key, ran),
+                _ => self.fail(key, what),
+            }
+        }
+    }
+
+    /// Asks whether the session lives, with what every server answers.
+    pub(super) fn knock(&mut self, key: Option<CallKey>) {
+        let id = self.number();
+        let body = message::request(id.to_string().as_bytes(), "ping", None);
+        let (request, acks) = self.compose(Method::Post, body);
+        let exchange = self.open(Purpose::Knock(key), request, acks);
+        if let Some(call) = key.and_then(|key| self.calls.get_mut(&key)) {
+            call.state = State::Knocking(exchange);
+        }
+    }
+
+    pub(super) fn knock_head(&mut self, id: ExchangeId, key: Option<CallKey>, head: &Head) {
+        let is_gone = self.means_gone(id, head);
+        self.linger(id);
+        if is_gone {
+            return self.lose_session();
+        }
+        match key {
+            Some(key) => self.send_again_or_end(key, "the server has no more of the answer"),
+            None => self.no_standalone(404),
+        }
+    }
+
+    /// Ends the session: nobody is left to use it.
+    pub(super) fn say_goodbye(&mut self) {
+        let ids: Vec<_> = self.exchanges.keys().copied().collect();
+        for id in ids {
+            self.close(id);
+        }
+        self.queue.clear();
+        self.calls.clear();
+        self.notes.clear();
+        self.standalone.off();
+        self.session.reopening = Reopening::No;
+        if self.session.id.is_none() {
+            return self.done();
+        }
+        let (request, acks) = self.compose(Method::Delete, Bytes::new());
+        let exchange = self.open(Purpose::Goodbye, request, acks);
+        let close_ms = self.now_ms.saturating_add(self.limits().delete_max_ms);
+        if let Some(exchange) = self.exchanges.get_mut(&exchange) {
+            exchange.close_ms = Some(close_ms);
+        }
+    }
+
+    pub(super) fn goodbye_done(&mut self, id: ExchangeId) {
+        self.close(id);
+        self.done();
+    }
+
+    pub(super) fn done(&mut self) {
+        self.out.push(Output::Done);
+    }
+}
+
+/// Whether a text can be the value of a header (spec SES-3).
+fn is_field(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 1_024 && text.bytes().all(|byte| (0x21..0x7f).contains(&byte))
+}

@@ -1,0 +1,203 @@
+//! What time does: waits end, silence is noticed.
+use super::call::{Call, CallKey, Era, State};
+use super::track::Replay;
+use super::{Exchange, ExchangeId, Machine, Purpose, Queued};
+use crate::limits::ClientLimits;
+
+/// What a call's time asks for.
+enum Due {
+    Resume,
+    End,
+    /// The exchange is dead.
+    Dead(ExchangeId),
+    Forget,
+    GiveUp,
+}
+
+impl Machine {
+    /// Does whatever is due.
+    pub(super) fn run_timers(&mut self) {
+        self.end_if_due();
+        self.reopen_if_due();
+        self.listen_if_due();
+        self.close_what_is_over();
+        let now_ms = self.now_ms;
+        if let Some(id) = self.standalone.reading()
+            && self.is_rejoin()
+            && now_ms >= self.standalone.heard_ms.saturating_add(self.limits().stream_idle_max_ms)
+        {
+            self.close(id);
+            self.standalone_lost(true);
+        }
+        let due: Vec<_> =
+            self.calls.iter().filter_map(|(key, call)| Some((*key, self.due(call)?))).collect();
+        for (key, due) in due {
+            self.do_due(key, &due);
+        }
+        for call in self.calls.values_mut() {
+            if let Some(Replay::Quiet { quiet_ms, end_ms }) = &call.track.replay
+                && now_ms >= (*quiet_ms).min(*end_ms)
+            {
+                call.track.replay = None;
+            }
+        }
+    }
+
+    fn is_rejoin(&self) -> bool {
+        self.session.continuity.is_some()
+    }
+
+    fn due(&self, call: &Call) -> Option<Due> {
+        let (at_ms, due) =
+            self.call_timers(call).into_iter().flatten().min_by_key(|(at, _)| *at)?;
+        (at_ms <= self.now_ms).then_some(due)
+    }
+
+    /// When something is due for a call.
+    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 4] {
+        let limits = self.limits();
+        let after = |ms: u64| call.heard_ms.saturating_add(ms);
+        let own = match call.state {
+            State::Waiting { at_ms } => Some((at_ms, Due::Resume)),
+            State::Elsewhere { until_ms } => Some((until_ms, Due::End)),
+            _ => None,
+        };
+        let cancelled = call
+            .cancelled_ms
+            .map(|at_ms| (at_ms.saturating_add(limits.cancelled_max_ms), Due::Forget));
+        let dead = self.dead_ms(call, limits).map(|(at_ms, id)| (at_ms, Due::Dead(id)));
+        let silent = match call.state {
+            State::Posted(_) | State::Whole(..) | State::Reading(_)
+                if call.cancelled_ms.is_none() =>
+            {
+                Some((after(limits.call_silence_max_ms), Due::GiveUp))
+            }
+            _ => None,
+        };
+        [own, cancelled, dead, silent]
+    }
+
+    /// When a connection counts as dead: its server would have sent something by then.
+    fn dead_ms(&self, call: &Call, limits: &ClientLimits) -> Option<(u64, ExchangeId)> {
+        let opened_ms = |id: &ExchangeId| self.exchanges.get(id).map(|exchange| exchange.opened_ms);
+        match &call.state {
+            State::Asking(id) | State::Knocking(id) => {
+                Some((opened_ms(id)?.saturating_add(limits.head_max_ms), *id))
+            }
+            State::Posted(id) if self.is_rejoin() && call.era == Era::Session => {
+                Some((opened_ms(id)?.saturating_add(limits.head_max_ms), *id))
+            }
+            State::Reading(id) if self.is_rejoin() && call.era == Era::Session => {
+                Some((call.heard_ms.saturating_add(limits.stream_idle_max_ms), *id))
+            }
+            _ => None,
+        }
+    }
+
+    fn do_due(&mut self, key: CallKey, due: &Due) {
+        match due {
+            Due::Resume => self.resume(key),
+            Due::End => self.fail(key, "the server ended its answer without a result"),
+            Due::Forget => self.forget(key),
+            Due::GiveUp => {
+                if let Some(id) = self.calls.get(&key).and_then(|call| call.state.exchange()) {
+                    self.close(id);
+                }
+                if let Some(call) = self.calls.get_mut(&key) {
+                    call.may_have_run = true;
+                }
+                self.fail(key, "nothing came for call_silence_max_ms");
+            }
+            Due::Dead(id) => {
+                let was_posted =
+                    self.calls.get(&key).is_some_and(|call| matches!(call.state, State::Posted(_)));
+                self.close(*id);
+                if was_posted {
+                    if let Some(call) = self.calls.get_mut(&key) {
+                        call.may_have_run = true;
+                    }
+                    return self.send_again_or_end(key, "the server did not answer");
+                }
+                self.lost(key, false, "nothing came any more");
+            }
+        }
+    }
+
+    fn end_if_due(&mut self) {
+        let Some(end_ms) = self.end_ms else { return };
+        let is_leaving =
+            self.exchanges.values().any(|exchange| exchange.purpose == Purpose::Goodbye);
+        if is_leaving || end_ms == u64::MAX {
+            return;
+        }
+        if self.pending_calls() == 0 || end_ms <= self.now_ms {
+            self.end_ms = Some(u64::MAX);
+            self.say_goodbye();
+        }
+    }
+
+    fn close_what_is_over(&mut self) {
+        let now_ms = self.now_ms;
+        let head_max_ms = self.limits().head_max_ms;
+        let mut over = Vec::new();
+        for (id, exchange) in &self.exchanges {
+            let is_unanswered =
+                head_due_ms(exchange, head_max_ms).is_some_and(|at_ms| at_ms <= now_ms);
+            if exchange.close_ms.is_some_and(|at_ms| at_ms <= now_ms) || is_unanswered {
+                over.push((*id, exchange.purpose));
+            }
+        }
+        for (id, purpose) in over {
+            self.close(id);
+            match purpose {
+                Purpose::Goodbye => self.done(),
+                Purpose::Note(number) => self.note_silent(number),
+                Purpose::Reopen | Purpose::Reopened => {
+                    self.reopen_failed("the server did not answer")
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The earliest time at which something is due.
+    pub(super) fn next_timer(&self) -> Option<u64> {
+        let calls = self.calls.values().flat_map(|call| {
+            let timers = self.call_timers(call);
+            let replay = match &call.track.replay {
+                Some(Replay::Quiet { quiet_ms, end_ms }) => Some((*quiet_ms).min(*end_ms)),
+                _ => None,
+            };
+            timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay)
+        });
+        let head_max_ms = self.limits().head_max_ms;
+        let exchanges = self.exchanges.values().filter_map(|exchange| {
+            let head_ms = head_due_ms(exchange, head_max_ms);
+            exchange.close_ms.into_iter().chain(head_ms).min()
+        });
+        // What is blocked by something else is sent when that ends.
+        let queued = self.queue.iter().filter_map(|queued| match queued {
+            Queued::Call(key) => self.calls.get(key).map(|call| call.not_before_ms),
+            Queued::Note(number) => self.notes.get(number).map(|note| note.not_before_ms),
+        });
+        let queued = queued.filter(|at_ms| *at_ms > self.now_ms);
+        let idle = self
+            .standalone
+            .reading()
+            .filter(|_| self.is_rejoin())
+            .map(|_| self.standalone.heard_ms.saturating_add(self.limits().stream_idle_max_ms));
+        let others = [self.reopen_at(), self.standalone.waits_until(), idle];
+        let end = self.end_ms.filter(|at_ms| *at_ms != u64::MAX);
+        calls.chain(exchanges).chain(queued).chain(others.into_iter().flatten()).chain(end).min()
+    }
+}
+
+/// When the head of an answer must have come. Those of calls are watched with their calls.
+fn head_due_ms(exchange: &Exchange, head_max_ms: u64) -> Option<u64> {
+    let is_watched = match exchange.purpose {
+        Purpose::Call(_) | Purpose::Resume(_) | Purpose::Standalone => true,
+        Purpose::Knock(key) => key.is_some(),
+        _ => false,
+    };
+    (exchange.head.is_none() && !is_watched).then(|| exchange.opened_ms.saturating_add(head_max_ms))
+}

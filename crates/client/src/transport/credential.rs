@@ -1,0 +1,179 @@
+//! The value of `Authorization`: fetched once, and again when the server refuses it.
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Where the value of `Authorization` comes from.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Credential {
+    /// There is none.
+    #[default]
+    None,
+    /// An environment variable, read when it is first needed.
+    Variable(String),
+    /// The content of a file, read again when the server answers 401.
+    File(PathBuf),
+    /// What a command prints, run by `sh -c`, and again when the server answers 401.
+    Command(String),
+}
+
+impl std::fmt::Debug for Credential {
+    /// Without the command, which can hold a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Variable(_) => "Variable",
+            Self::File(_) => "File",
+            Self::Command(_) => "Command",
+        })
+    }
+}
+
+/// Why there is no credential. No message holds any of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialError {
+    /// The environment has no such variable.
+    #[error("the variable `{name}` is not set: set it before the client starts")]
+    NoVariable {
+        /// Its name.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("the file `{path}` cannot be read: {source}; check its path and permissions")]
+    File {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The command failed.
+    #[error("the command for the credential {what}: run it by hand with sh -c")]
+    Command {
+        /// How.
+        what: String,
+    },
+    /// What was found cannot be the value of a header.
+    #[error("the credential is empty or not one line of text: it must be such as `Bearer TOKEN`")]
+    NotAHeader,
+}
+
+/// The credential of a server.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    source: Credential,
+    value: Mutex<Option<HeaderValue>>,
+    command_max: Duration,
+}
+
+impl Keeper {
+    pub(super) fn new(source: Credential, command_max: Duration) -> Self {
+        Self { source, value: Mutex::new(None), command_max }
+    }
+
+    /// Looks for what must be there from the start. Commands are not run: they may have what they
+    /// print only once.
+    pub(super) fn check(&self) -> Result<(), CredentialError> {
+        match &self.source {
+            Credential::None | Credential::Command(_) => Ok(()),
+            Credential::Variable(name) => header(&variable(name)?).map(drop),
+            Credential::File(path) => header(&read(path)?).map(drop),
+        }
+    }
+
+    /// The value, fetched if it is not known.
+    pub(super) async fn value(&self) -> Result<Option<HeaderValue>, CredentialError> {
+        let mut known = self.value.lock().await;
+        if known.is_none() {
+            *known = self.fetch().await?;
+        }
+        Ok(known.clone())
+    }
+
+    /// Another value than the one that was refused. `None`: there is no other.
+    pub(super) async fn renewed(&self, refused: Option<&HeaderValue>) -> Option<HeaderValue> {
+        if !matches!(self.source, Credential::File(_) | Credential::Command(_)) {
+            return None;
+        }
+        let mut known = self.value.lock().await;
+        if known.as_ref() == refused {
+            *known = self.fetch().await.ok()?;
+        }
+        known.clone().filter(|value| Some(value) != refused)
+    }
+
+    async fn fetch(&self) -> Result<Option<HeaderValue>, CredentialError> {
+        let text = match &self.source {
+            Credential::None => return Ok(None),
+            Credential::Variable(name) => variable(name)?,
+            Credential::File(path) => read(path)?,
+            Credential::Command(line) => self.printed(line).await?,
+        };
+        header(&text).map(Some)
+    }
+
+    async fn printed(&self, line: &str) -> Result<String, CredentialError> {
+        let failed = |what: String| CredentialError::Command { what };
+        let running = Command::new("sh")
+            .args(["-c", line])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(self.command_max, running)
+            .await
+            .map_err(|_| failed(format!("did not end within {:?}", self.command_max)))?
+            .map_err(|error| failed(format!("cannot be started ({error})")))?;
+        if !output.status.success() {
+            return Err(failed(format!("ended with {}", output.status)));
+        }
+        String::from_utf8(output.stdout).map_err(|_| CredentialError::NotAHeader)
+    }
+}
+
+fn variable(name: &str) -> Result<String, CredentialError> {
+    std::env::var(name).map_err(|_| CredentialError::NoVariable { name: name.to_owned() })
+}
+
+fn read(path: &Path) -> Result<String, CredentialError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| CredentialError::File { path: path.display().to_string(), source })
+}
+
+/// The value of `Authorization` in what a source holds.
+fn header(text: &str) -> Result<HeaderValue, CredentialError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(CredentialError::NotAHeader);
+    }
+    // One word is a bearer token (RFC 6750 section 2.1).
+    let value = if text.contains(' ') { text.to_owned() } else { format!("Bearer {text}") };
+    let mut value = HeaderValue::from_str(&value).map_err(|_| CredentialError::NotAHeader)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_is_run_again_only_for_the_value_that_was_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = folder.path().join("count");
+        let line = format!("echo x >> {0}; echo Bearer $(wc -l < {0})", count.display());
+        let keeper = Keeper::new(Credential::Command(line), Duration::from_secs(10));
+        let first = keeper.value().await.unwrap();
+        assert_eq!(first.as_ref().unwrap(), "Bearer 1");
+        assert_eq!(keeper.value().await.unwrap(), first);
+        let second = keeper.renewed(first.as_ref()).await;
+        assert_eq!(second.as_ref().unwrap(), "Bearer 2");
+        assert_eq!(keeper.renewed(first.as_ref()).await, second, "it was renewed already");
+    }
+}

@@ -1,0 +1,46 @@
+//! Idle connections, kept for a moment: calls often follow each other.
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+
+/// Idle connections at most.
+const IDLE_MAX: usize = 8;
+
+/// A connection that can take requests.
+pub(super) struct Link {
+    pub(super) sender: SendRequest<Full<Bytes>>,
+    /// See [`super::connect::Connected`].
+    pub(super) through: Option<Option<HeaderValue>>,
+}
+
+/// The idle connections.
+pub(super) struct Pool {
+    idle: Mutex<Vec<(Link, Instant)>>,
+    idle_max: Duration,
+}
+
+impl Pool {
+    pub(super) fn new(idle_max: Duration) -> Self {
+        Self { idle: Mutex::default(), idle_max }
+    }
+
+    /// A connection that looks alive and was not idle for long.
+    pub(super) fn take(&self) -> Option<Link> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(link, since)| since.elapsed() < self.idle_max && !link.sender.is_closed());
+        let at = idle.iter().rposition(|(link, _)| link.sender.is_ready())?;
+        Some(idle.swap_remove(at).0)
+    }
+
+    /// Keeps a connection whose last answer has been read to its end.
+    pub(super) fn keep(&self, link: Link) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX && !link.sender.is_closed() {
+            idle.push((link, Instant::now()));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The machine in virtual time: every rule of `docs/protocol.md`, and every way in which a server
+//! or a connection can fail it.
+
+#[path = "machine/support.rs"]
+mod support;
+
+#[path = "machine/chaos.rs"]
+mod chaos;
+#[path = "machine/ends.rs"]
+mod ends;
+#[path = "machine/host.rs"]
+mod host;
+#[path = "machine/order.rs"]
+mod order;
+#[path = "machine/refusals.rs"]
+mod refusals;
+#[path = "machine/resend.rs"]
+mod resend;
+#[path = "machine/resume.rs"]
+mod resume;
+#[path = "machine/session.rs"]
+mod session;

@@ -1,0 +1,130 @@
+//! What the host says, and what it is told.
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::support::{Kind, World, limits};
+use rejoin_client::machine::{Input, Notice};
+
+#[test]
+fn a_batch_is_taken_as_its_messages() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!([
+        { "jsonrpc": "2.0", "id": "a", "method": "ping" },
+        { "jsonrpc": "2.0", "id": "b", "method": "tools/list" }
+    ]));
+    let (first, second) = (world.post(), world.post());
+    world.json(second.exchange, 200, &second.result("b"));
+    world.json(first.exchange, 200, &json!([first.result("a")]));
+    assert_eq!(world.delivered()["id"], "b");
+    assert_eq!(world.delivered()["id"], "a");
+}
+
+#[test]
+fn ids_and_tokens_are_the_hosts_again_and_everything_else_stays_as_it_was() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let call = concat!(
+        r#"{"jsonrpc":"2.0", "id" : "x\u0041" ,"method":"tools/call","params":{"#,
+        r#""arguments":{"big":12345678901234567890123,"f":1.50},"name":"charge","#,
+        r#""_meta":{"z":1,"progressToken":"tok"}}}"#
+    );
+    world.input(Input::Host(Bytes::from(call)));
+    let post = world.post();
+    let text = String::from_utf8(post.request.body.to_vec()).unwrap();
+    assert!(text.contains(r#""arguments":{"big":12345678901234567890123,"f":1.50}"#), "{text}");
+    world.stream(post.exchange);
+    world.event(post.exchange, "1-1-1", &post.progress(1));
+    assert_eq!(world.delivered()["params"]["progressToken"], "tok");
+    world.event(post.exchange, "1-1-2", &post.result("done"));
+    assert_eq!(world.delivered()["id"], "xA");
+}
+
+#[test]
+fn what_is_no_message_is_answered_as_such() {
+    let mut world = World::opened(Kind::Plain);
+    world.input(Input::Host(Bytes::from_static(b"{\"jsonrpc\":")));
+    assert_eq!(world.delivered()["error"]["code"], -32700);
+}
+
+#[test]
+fn a_second_call_under_the_id_of_a_running_one_is_refused_and_the_first_goes_on() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    world.call(1, "charge");
+    assert!(!world.failed(1));
+    world.nothing_opened();
+    world.json(post.exchange, 200, &post.result("done"));
+    assert_eq!(world.delivered()["result"]["text"], "done");
+}
+
+#[test]
+fn calls_beyond_the_limit_are_refused_and_posts_beyond_theirs_wait() {
+    let mut world = World::opened(Kind::Plain);
+    let (calls_max, posts_max) = (limits().calls_max, limits().posts_open_max);
+    for id in 0..calls_max as u64 {
+        world.call(id, "charge");
+    }
+    assert_eq!(world.opened.len(), posts_max);
+    world.call(5_000, "charge");
+    assert!(!world.failed(5_000));
+    let post = world.post();
+    world.json(post.exchange, 200, &post.result("done"));
+    assert_eq!(world.opened.len(), posts_max);
+}
+
+#[test]
+fn a_servers_request_is_asked_under_an_id_of_ours_and_answered_under_its_own() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "ask");
+    world.stream(post.exchange);
+    for id in [json!("q"), json!(1)] {
+        let question = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+        world.sse(post.exchange, &format!("data: {question}\n\n"));
+        let asked = world.delivered();
+        world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } }));
+        let answer = world.post();
+        assert_eq!(answer.body["id"], id);
+        // A second answer goes nowhere.
+        world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } }));
+        world.nothing_opened();
+        world.accept(&answer);
+    }
+}
+
+#[test]
+fn a_notification_that_was_not_taken_is_told() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let post = world.post();
+    world.status(post.exchange, 400);
+    let is_told =
+        |notice: &Notice| matches!(notice, Notice::Dropped { what } if what.contains("400"));
+    assert!(world.notices.iter().any(is_told), "{:?}", world.notices);
+}
+
+#[test]
+fn an_answer_of_the_host_leaves_though_many_calls_run_and_a_notification_hangs() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(0, "ask");
+    world.stream(post.exchange);
+    for id in 1..=limits().posts_open_max as u64 {
+        world.call(id, "charge");
+    }
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let question = json!({ "jsonrpc": "2.0", "id": 7, "method": "roots/list" });
+    world.sse(post.exchange, &format!("data: {question}\n\n"));
+    let asked = world.delivered();
+    world.opened.clear();
+    world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } }));
+    assert_eq!(world.post().body["id"], 7);
+}
+
+#[test]
+fn a_busy_server_gets_what_may_arrive_twice_again() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let post = world.post();
+    world.status(post.exchange, 503);
+    world.pass_until_opened(1_000);
+    assert_eq!(world.post().body["method"], "notifications/roots/list_changed");
+}

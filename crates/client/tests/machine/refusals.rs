@@ -1,0 +1,188 @@
+//! Refusals: as 409, as 200, and on a stream.
+
+use serde_json::{Value, json};
+
+use crate::support::{ATTEMPT, Kind, Post, World, limits};
+
+fn refusal(post: &Post, code: u64, reason: &str, more: Value) -> Value {
+    let mut data = json!({ "by": "rejoin", "reason": reason, "sendAgain": false,
+        "retryAfterMs": 2_000, "doc": "docs/reasons" });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        data[key] = value.clone();
+    }
+    json!({ "jsonrpc": "2.0", "id": post.id(),
+        "error": { "code": code, "message": "Not run. ...", "data": data } })
+}
+
+/// Gives a refusal in one of the three forms.
+fn give(world: &mut World, post: &Post, form: u16, body: &Value) {
+    match form {
+        0 => {
+            world.stream(post.exchange);
+            world.sse(post.exchange, "id: 1-9-0\ndata:\n\n: held\n\n");
+            world.event(post.exchange, "1-9-1", body);
+        }
+        status => world.json(post.exchange, status, body),
+    }
+}
+
+#[test]
+fn a_call_that_runs_already_is_resumed_from_the_hint_in_whatever_form_it_came() {
+    for form in [409, 200, 0] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        let first = world.posted(1, "charge");
+        world.cut(first.exchange);
+        world.pass_until_opened(1_000);
+        let second = world.post();
+        let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
+        let body = refusal(&second, 40902, "request_in_flight", hint);
+        give(&mut world, &second, form, &body);
+        world.nothing_delivered();
+        world.pass(1);
+        let get = world.get_after("1-3-0");
+        world.replay(get, "1-3-2");
+        world.event(get, "1-3-1", &first.progress(1));
+        world.event(get, "1-3-2", &first.result("done"));
+        assert_eq!(world.delivered()["params"]["progress"], 1, "{form}");
+        assert_eq!(world.delivered()["result"]["text"], "done", "{form}");
+    }
+}
+
+#[test]
+fn a_refusal_that_says_send_again_is_obeyed_when_it_says_and_counts_as_no_attempt() {
+    for form in [409, 200, 0] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        let post = world.posted(1, "charge");
+        let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+        give(&mut world, &post, form, &body);
+        let waited_ms = world.pass_until_opened(10_000);
+        assert!((2_000..=2_500).contains(&waited_ms), "{waited_ms} ms");
+        let again = world.post();
+        assert_eq!(again.meta(ATTEMPT), 1);
+        world.json(again.exchange, 200, &again.result("done"));
+        assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}
+
+#[test]
+fn a_refusal_that_nothing_can_be_done_about_is_told_and_says_whether_the_call_may_have_run() {
+    for (code, reason, may_have_run) in [
+        (40906, "outcome_unknown", true),
+        (40903, "not_idempotent", true),
+        (40904, "dedup_token_reused", false),
+        (40907, "state_lost", false),
+    ] {
+        for form in [409, 200, 0] {
+            let mut world = World::opened(Kind::Rejoin(1));
+            let post = world.posted(1, "charge");
+            let send_again = json!({ "sendAgain": reason == "state_lost" });
+            give(&mut world, &post, form, &refusal(&post, code, reason, send_again));
+            let error = world.delivered();
+            assert_eq!((&error["id"], &error["error"]["code"]), (&json!(1), &json!(code)));
+            assert_eq!(error["error"]["data"]["mayHaveRun"], may_have_run, "{reason}");
+            world.pass(60_000);
+            world.nothing_opened();
+        }
+    }
+}
+
+#[test]
+fn a_hint_that_leads_nowhere_is_followed_by_the_call_itself() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let first = world.posted(1, "charge");
+    world.cut(first.exchange);
+    world.pass_until_opened(1_000);
+    let second = world.post();
+    let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
+    let body = refusal(&second, 40902, "request_in_flight", hint);
+    world.json(second.exchange, 409, &body);
+    world.pass(1);
+    let get = world.get_after("1-3-0");
+    world.status(get, 405);
+    world.pass_until_opened(10_000);
+    let third = world.post();
+    // By now the record is there.
+    world.json(third.exchange, 200, &third.result("recorded"));
+    assert_eq!(world.delivered()["result"]["text"], "recorded");
+}
+
+#[test]
+fn a_server_that_refuses_for_ever_is_not_asked_for_ever() {
+    for form in [409, 200, 0] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        world.call(1, "charge");
+        let mut sent = 0;
+        while world.machine.pending_calls() > 0 {
+            world.pass_until_opened(60_000);
+            let post = world.post();
+            let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+            give(&mut world, &post, form, &body);
+            sent += 1;
+        }
+        assert_eq!(sent, limits().resends_max + 1);
+        assert!(!world.failed(1), "it never ran");
+    }
+}
+
+#[test]
+fn a_refusal_of_a_second_attempt_says_nothing_of_the_first() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let first = world.posted(1, "charge");
+    world.cut(first.exchange);
+    world.pass_until_opened(1_000);
+    let second = world.post();
+    world.json(second.exchange, 409, &refusal(&second, 40907, "state_lost", json!({})));
+    assert!(world.failed(1));
+}
+
+#[test]
+fn the_same_hint_again_and_again_ends() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    world.call(1, "charge");
+    let mut requests = 0;
+    while world.machine.pending_calls() > 0 {
+        world.pass_until_opened(60_000);
+        requests += 1;
+        let (id, request) = world.opened.pop_front().unwrap();
+        if request.body.is_empty() {
+            world.status(id, 405);
+            continue;
+        }
+        let body = serde_json::from_slice(&request.body).unwrap();
+        let post = Post { exchange: id, request, body };
+        let hint = json!({ "lastEventId": "1-3-0" });
+        world.json(id, 409, &refusal(&post, 40901, "stream_not_drained", hint));
+    }
+    assert!(requests < 40, "{requests} requests");
+    assert!(world.failed(1));
+}
+
+#[test]
+fn an_error_of_the_server_itself_is_its_answer() {
+    for form in [200, 400, 500, 0] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        let post = world.posted(1, "charge");
+        let error = json!({ "jsonrpc": "2.0", "id": post.id(),
+            "error": { "code": -32602, "message": "no such tool", "data": { "by": "me" } } });
+        give(&mut world, &post, form, &error);
+        let told = world.delivered();
+        assert_eq!(told["error"], error["error"], "{form}");
+        assert_eq!(told["id"], 1);
+    }
+}
+
+#[test]
+fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
+    for (kind, tool) in [(Kind::Rejoin(1), "charge"), (Kind::Plain, "charge")] {
+        let mut world = World::opened(kind);
+        let post = world.posted(1, tool);
+        let body = json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000,
+            "message": "no room", "data": { "by": "rejoin", "sendAgain": true,
+            "retryAfterMs": 1_000 } } });
+        world.json(post.exchange, 503, &body);
+        assert!(world.pass_until_opened(10_000) >= 1_000);
+        let again = world.post();
+        world.json(again.exchange, 200, &again.result("done"));
+        assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}

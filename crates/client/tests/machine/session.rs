@@ -1,0 +1,292 @@
+//! The session, its loss, and what carries no session.
+
+use serde_json::json;
+
+use crate::support::{ATTEMPT, EPOCH, Kind, Post, TOKEN, World, head};
+use rejoin_client::machine::{Answer, Media, Notice, Settings};
+
+/// Lets the machine open the session anew.
+fn reopen(world: &mut World, kind: Kind) {
+    world.answer_initialize(kind, "s2");
+    let initialized = world.post();
+    assert_eq!(initialized.body["method"], "notifications/initialized");
+    assert_eq!(initialized.request.header("mcp-session-id"), Some("s2"));
+    world.accept(&initialized);
+}
+
+fn gone(world: &mut World, post: &Post) {
+    world.status(post.exchange, 404);
+    assert!(world.notices.contains(&Notice::SessionLost), "{:?}", world.notices);
+}
+
+#[test]
+fn every_request_of_a_session_names_it_and_its_revision() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    assert_eq!(post.request.header("mcp-session-id"), Some("s1"));
+    assert_eq!(post.request.header("mcp-protocol-version"), Some("2025-11-25"));
+}
+
+#[test]
+fn nothing_follows_initialized_before_the_server_has_it() {
+    let mut world = World::new();
+    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25" } }));
+    world.answer_initialize(Kind::Plain, "s1");
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let initialized = world.post();
+    world.call(1, "charge");
+    world.nothing_opened();
+    world.accept(&initialized);
+    world.get();
+    assert_eq!(world.post().body["method"], "tools/call");
+}
+
+#[test]
+fn a_call_that_a_lost_session_refused_did_not_run() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    reopen(&mut world, Kind::Plain);
+    assert!(!world.failed(1));
+    let (standalone, request) = world.get();
+    assert_eq!(request.header("mcp-session-id"), Some("s2"));
+    world.status(standalone, 405);
+    // The host needs to know of none of it.
+    let post = world.posted(2, "charge");
+    assert_eq!(post.request.header("mcp-session-id"), Some("s2"));
+}
+
+#[test]
+fn a_call_that_may_run_twice_goes_on_in_the_new_session() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+    let post = world.post();
+    gone(&mut world, &post);
+    reopen(&mut world, Kind::Plain);
+    world.refuse_standalone();
+    let again = world.post();
+    assert_eq!(again.body["method"], "tools/list");
+    assert_eq!(again.request.header("mcp-session-id"), Some("s2"));
+}
+
+#[test]
+fn a_call_with_a_token_that_a_lost_session_refused_is_the_first_attempt_of_the_new_one() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    reopen(&mut world, Kind::Rejoin(2));
+    world.refuse_standalone();
+    let again = world.post();
+    assert_eq!((again.meta(ATTEMPT), again.meta(EPOCH)), (&json!(1), &json!(2)));
+}
+
+/// Loses the session while call 1 runs; returns the world after it was opened anew.
+fn lose_while_running(has_principal: bool, epoch: u64) -> World {
+    let mut world = World::with(Settings { has_principal, ..Settings::default() });
+    world.initialize(Kind::Rejoin(1));
+    let running = world.posted(1, "charge");
+    world.stream(running.exchange);
+    world.event(running.exchange, "1-1-1", &running.progress(1));
+    world.delivered();
+    world.host(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }));
+    let ping = world.post();
+    gone(&mut world, &ping);
+    assert!(world.closed.contains(&running.exchange));
+    reopen(&mut world, Kind::Rejoin(epoch));
+    world.refuse_standalone();
+    world
+}
+
+#[test]
+fn a_running_call_is_sent_again_only_where_its_token_is_known_or_seen_to_be_old() {
+    for (has_principal, epoch) in [(true, 1), (true, 2), (false, 2)] {
+        let mut world = lose_while_running(has_principal, epoch);
+        let calls: Vec<_> =
+            std::iter::from_fn(|| (!world.opened.is_empty()).then(|| world.post())).collect();
+        let call = calls.iter().find(|post| post.body["method"] == "tools/call").unwrap();
+        assert_eq!((call.meta(ATTEMPT), call.meta(EPOCH)), (&json!(2), &json!(1)));
+        assert!(call.meta(TOKEN).is_string());
+    }
+    // Without a principal, the ledger that ran it would take the token for another's.
+    let mut world = lose_while_running(false, 1);
+    assert!(world.failed(1));
+}
+
+#[test]
+fn a_session_that_cannot_be_had_again_ends_what_waits_and_the_next_call_tries_again() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    let initialize = world.post();
+    world.status(initialize.exchange, 403);
+    assert!(!world.failed(1));
+    world.call(2, "charge");
+    reopen(&mut world, Kind::Plain);
+    world.refuse_standalone();
+    assert_eq!(world.post().body["params"]["arguments"]["n"], 2);
+}
+
+#[test]
+fn a_server_that_is_away_while_the_session_is_opened_anew_is_waited_for() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    for _ in 0..5 {
+        let initialize = world.post();
+        world.answer(initialize.exchange, Answer::Unsent("refused".to_owned()));
+        world.pass_until_opened(20_000);
+    }
+    reopen(&mut world, Kind::Plain);
+    assert!(!world.failed(1));
+}
+
+#[test]
+fn a_404_to_a_get_means_the_session_only_if_a_post_says_so_too() {
+    for is_gone in [false, true] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.stream(post.exchange);
+        world.event(post.exchange, "e1", &post.progress(1));
+        world.delivered();
+        world.cut(post.exchange);
+        world.pass(1);
+        let get = world.get_after("e1");
+        world.status(get, 404);
+        let ping = world.post();
+        assert_eq!(ping.body["method"], "ping");
+        if is_gone {
+            gone(&mut world, &ping);
+            reopen(&mut world, Kind::Plain);
+        } else {
+            world.json(
+                ping.exchange,
+                200,
+                &json!({ "jsonrpc": "2.0", "id": ping.id(), "result": {} }),
+            );
+            assert!(!world.notices.contains(&Notice::SessionLost));
+        }
+        assert!(world.failed(1));
+    }
+}
+
+#[test]
+fn an_answer_to_a_question_of_a_lost_session_goes_nowhere() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "ask");
+    world.stream(post.exchange);
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list" });
+    world.sse(post.exchange, &format!("data: {question}\n\n"));
+    let asked = world.delivered();
+    world.host(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }));
+    let ping = world.post();
+    gone(&mut world, &ping);
+    reopen(&mut world, Kind::Plain);
+    world.opened.clear();
+    world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } }));
+    world.nothing_opened();
+}
+
+#[test]
+fn the_standalone_stream_is_resumed_for_ever_but_not_in_a_storm() {
+    let mut world = World::new();
+    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25" } }));
+    world.answer_initialize(Kind::Plain, "s1");
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let initialized = world.post();
+    world.accept(&initialized);
+    let (first, _) = world.get();
+    world.stream(first);
+    let note = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
+    world.event(first, "n1", &note);
+    world.cut(first);
+    let begin_ms = world.now_ms;
+    for _ in 0..20 {
+        world.pass_until_opened(120_000);
+        let get = world.get_after("n1");
+        world.stream(get);
+        world.answer(get, Answer::Ended);
+    }
+    assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
+    world.pass_until_opened(120_000);
+    let get = world.get_after("n1");
+    world.stream(get);
+    world.event(get, "n2", &note);
+    world.cut(get);
+    // Only what came renews the waits, and only once.
+    let begin_ms = world.now_ms;
+    for _ in 0..20 {
+        world.pass_until_opened(120_000);
+        let get = world.get_after("n2");
+        world.answer(get, Answer::Unsent("refused".to_owned()));
+    }
+    assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
+    // Meanwhile nothing waits for it.
+    world.posted(1, "charge");
+}
+
+#[test]
+fn a_request_without_session_names_itself_in_its_headers_and_is_never_resumed() {
+    let mut world = World::new();
+    let version = "io.modelcontextprotocol/protocolVersion";
+    let call = |id: u64, method: &str, name: &str| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "name": name,
+            "uri": name, "_meta": { version: "2026-07-28", "progressToken": 5 } } })
+    };
+    world.host(call(1, "tools/call", "charge"));
+    let post = world.post();
+    for (name, value) in [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "charge"),
+    ] {
+        assert_eq!(post.request.header(name), Some(value));
+    }
+    assert_eq!(post.request.header("mcp-session-id"), None);
+    world.stream(post.exchange);
+    world.event(post.exchange, "e1", &post.progress(1));
+    world.delivered();
+    world.cut(post.exchange);
+    assert!(world.failed(1));
+    world.nothing_opened();
+
+    // What only reads is asked for again, as a new request.
+    world.host(call(2, "resources/read", "file:///x"));
+    let post = world.post();
+    assert_eq!(post.request.header("mcp-name"), Some("file:///x"));
+    world.cut(post.exchange);
+    world.pass_until_opened(1_000);
+    let again = world.post();
+    assert_ne!(again.id(), post.id());
+    // Its cancel is the end of its connection.
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": 2 } }));
+    assert!(world.closed.contains(&again.exchange));
+    world.nothing_opened();
+    // A 404 says that there is no such method, not that a session is gone.
+    world.host(call(3, "nonsense", "x"));
+    let post = world.post();
+    let error = json!({ "jsonrpc": "2.0", "id": post.id(),
+        "error": { "code": -32601, "message": "no such method" } });
+    world.json(post.exchange, 404, &error);
+    assert_eq!(world.delivered()["error"]["code"], -32601);
+}
+
+#[test]
+fn an_initialize_that_fails_is_told_and_one_that_breaks_is_sent_again() {
+    let mut world = World::new();
+    let initialize = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25" } });
+    world.host(initialize);
+    let post = world.post();
+    world.cut(post.exchange);
+    world.pass_until_opened(1_000);
+    let post = world.post();
+    world.answer(post.exchange, Answer::Head(head(502, Media::Whole)));
+    let error = json!({ "jsonrpc": "2.0", "id": post.id(),
+        "error": { "code": -32603, "message": "the server cannot be started" } });
+    world.answer(post.exchange, Answer::Body(bytes::Bytes::from(error.to_string())));
+    let told = world.delivered();
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("i"), &json!(-32603)));
+}
