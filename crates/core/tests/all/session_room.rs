@@ -1,13 +1,11 @@
 //! What the quotas of the principal and of the whole store still leave (design sections 3 and 9).
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::{Effect, ToUpstream};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{FromUpstream, Input, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
-use support::{Rig, call};
 
 const KIB: u64 = 1024;
 
@@ -84,7 +82,7 @@ fn settled_streams_make_room_for_a_call() {
 #[test]
 fn the_sessions_own_quota_keeps_a_reserve_too() {
     let mut settings = Settings::default();
-    support::cap_log(&mut settings, 100_000);
+    crate::support::cap_log(&mut settings, 100_000);
     let mut rig = Rig::new(settings);
     let post = rig.post(&call("1", "a", "{}"));
     answer_of(&mut rig, 1, 60_000);

@@ -1,14 +1,12 @@
 //! Dedup tokens (design section 5, "Token"): reuse, races with other sessions, undone claims.
 
-mod support;
-
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::{Effect, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Seq, StreamId};
 use rejoin_core::input::{Channel, FromUpstream, Input, Post, Request};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
-use support::{Rig, call, parse};
 
 fn token(name: u8) -> Token {
     Token { key: DedupKey([name; 32]), attempt: 1, epoch: None }

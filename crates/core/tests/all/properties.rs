@@ -2,11 +2,11 @@
 //! of the session hold after every input.
 #![allow(clippy::panic, reason = "a broken invariant is told with what led to it")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::support::rows::Rows;
+use crate::support::{call, parse, scope_key, scope_key_of, written};
 use bytes::Bytes;
 use proptest::prelude::*;
 use rejoin_core::effect::{Effect, Event, Output, ToUpstream};
@@ -19,8 +19,6 @@ use rejoin_core::revision::Revision;
 use rejoin_core::session::{Continuation, Session, SessionStart};
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
-use support::rows::Rows;
-use support::{call, parse, scope_key, scope_key_of, written};
 
 /// Another session of the same principal.
 const ELSEWHERE: [u8; 32] = [9; 32];

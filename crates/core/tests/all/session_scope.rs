@@ -1,14 +1,12 @@
 //! `repeat_scope = "principal"` (design section 2, "repeat"): a tokenless call is looked up in all
 //! sessions of its principal. Two sessions share one table of rows here, as in a store.
 
-mod support;
-
+use crate::support::{Rig, call, parse, scope_key};
 use rejoin_core::id::{CallId, ConnectionId, Seq, StreamId};
 use rejoin_core::input::{FromUpstream, Input, Post, Request, Scope, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 use rejoin_core::token::{DedupRecord, Outcome};
-use support::{Rig, call, parse, scope_key};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -374,7 +372,7 @@ fn a_row_that_another_session_took_after_its_window_is_not_written_any_more() {
     rig.answer(call);
     assert_eq!(row(&rig).map(|row| row.owner.session), Some(other.session.start().session));
     rig.session.check().expect("consistent");
-    let again = rig.post(&support::call("3", "charge", r#"{"amount":5}"#));
+    let again = rig.post(&crate::support::call("3", "charge", r#"{"amount":5}"#));
     let reason = rig.refused(again).map(|refused| refused.reason);
     assert_eq!(reason, Some(Reason::RequestInFlight), "it runs over there");
 }

@@ -1,7 +1,6 @@
 //! What the caps of a session must never cost: an answer, or a second execution (design section 9).
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::{Effect, Note, ToUpstream};
 use rejoin_core::id::{CallId, EventId, Seq, StreamId, digest};
 use rejoin_core::input::{Input, Post, Request, WireEvent};
@@ -9,7 +8,6 @@ use rejoin_core::rejection::Reason;
 use rejoin_core::session::BackPressure;
 use rejoin_core::settings::{Delivery, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
-use support::{Rig, call};
 
 fn refused(rig: &Rig, post: rejoin_core::id::ConnectionId) -> Option<Reason> {
     rig.refused(post).map(|rejection| rejection.reason)
@@ -32,7 +30,7 @@ fn answer_with(rig: &mut Rig, bytes: usize) {
 
 #[test]
 fn unread_notifications_make_way_for_an_answer() {
-    let mut rig = bounded(|settings| support::cap_log(settings, 20_000));
+    let mut rig = bounded(|settings| crate::support::cap_log(settings, 20_000));
     let text = "y".repeat(900);
     for _ in 0..40 {
         rig.upstream(&format!(
@@ -48,7 +46,7 @@ fn unread_notifications_make_way_for_an_answer() {
 
 #[test]
 fn a_burst_of_confirmed_answers_makes_way_for_the_next() {
-    let mut rig = bounded(|settings| support::cap_log(settings, 20_000));
+    let mut rig = bounded(|settings| crate::support::cap_log(settings, 20_000));
     for id in 1..=10 {
         let post = rig.post(&call(&id.to_string(), "charge", &format!(r#"{{"n":{id}}}"#)));
         let stream = rig.opened(post).expect("it streams").stream;
@@ -510,7 +508,7 @@ fn what_made_room_for_a_claim_is_told_although_the_claim_was_refused() {
     assert_eq!(evictions(&rig, stream), 0);
     let key = DedupKey(digest(b"taken meanwhile"));
     let owner = Owner { session: digest(b"another session"), call: CallId(1) };
-    let message = support::parse(&call("2", "work", r#"{"n":2}"#));
+    let message = crate::support::parse(&call("2", "work", r#"{"n":2}"#));
     let params = message.canonical_params_hash();
     let outcome = Outcome::Finished { response: bytes::Bytes::from_static(b"{}"), ended_ms: 1 };
     let token = Token { key, attempt: 1, epoch: None };

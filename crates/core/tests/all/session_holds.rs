@@ -1,13 +1,11 @@
 //! Waiting POSTs (design section 5, "Holding"): order, heads, limits, withdrawal, joins.
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::Effect;
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{Input, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::{OnRepeat, Settings};
-use support::{Rig, call};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
     rig.opened(connection).expect("it streams").stream
@@ -170,7 +168,7 @@ fn everyone_is_answered_in_a_claims_output_of_its_own() {
     rig.pass(300);
     rig.wire(claimed, WireEvent::HeadersAcknowledged);
     // Another session takes the token while the POST is held.
-    let params = support::parse(&call("2", "b", "{}")).canonical_params_hash();
+    let params = crate::support::parse(&call("2", "b", "{}")).canonical_params_hash();
     let record = rejoin_core::token::DedupRecord {
         owner: rejoin_core::token::Owner { session: [9; 32], call: rejoin_core::id::CallId(4) },
         params,

@@ -1,12 +1,10 @@
 //! The two cases that the project was founded on, with their own numbers (design section 1).
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::id::{Seq, SessionId};
 use rejoin_core::input::WireEvent;
 use rejoin_core::migration::{SessionStreamState, authorize_post_migration};
 use rejoin_core::rejection::Reason;
-use support::{Rig, call};
 
 /// A session whose log stands at event 99, with R running and events 100..=142 on its stream: 142
 /// is the first chunk of R's answer. Its connection carried all of them, and is lost.

@@ -1,14 +1,12 @@
 //! The traces that broke earlier wordings of the rule, each played on a session (`W`, `n`: second
 //! model check; `S`: its scenarios, as far as a server can guarantee them).
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::{Command, Effect, ToUpstream};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{FromUpstream, Input, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
-use support::{Rig, call};
 
 fn charge(id: &str) -> String {
     call(id, "charge", "{}")

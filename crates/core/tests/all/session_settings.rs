@@ -1,7 +1,6 @@
 //! What a session keeps to tell it to a server that is started again, and what bounds that.
 
-mod support;
-
+use crate::support::{Rig, parse};
 use bytes::Bytes;
 use rejoin_core::effect::{Effect, Note, ToUpstream};
 use rejoin_core::id::ConnectionId;
@@ -9,7 +8,6 @@ use rejoin_core::input::{FromUpstream, Input};
 use rejoin_core::message::{Incoming, parse as parse_bytes};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
-use support::{Rig, parse};
 
 fn request(id: u32, method: &str, uri: &str) -> String {
     format!(

@@ -1,7 +1,6 @@
 //! What is kept, for how long, and what a session remembers in the end (design sections 3 and 9).
 
-mod support;
-
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::{Command, Effect, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, Seq, StreamId, digest};
 use rejoin_core::input::{Channel, FromUpstream, Input, Post, Request, WireEvent};
@@ -10,7 +9,6 @@ use rejoin_core::rejection::Reason;
 use rejoin_core::revision::Revision;
 use rejoin_core::session::{Session, SessionStart};
 use rejoin_core::settings::Settings;
-use support::{Rig, call, parse};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
     rig.opened(connection).expect("it streams").stream
@@ -105,7 +103,7 @@ fn with_every_stream_still_needed_a_call_is_refused_before_it_runs() {
 #[test]
 fn responses_count_towards_the_quota_and_settled_ones_make_room() {
     let mut settings = Settings::default();
-    support::cap_log(&mut settings, 3_000);
+    crate::support::cap_log(&mut settings, 3_000);
     let mut rig = Rig::new(settings);
     let big = "x".repeat(800);
     for round in 0..10 {
@@ -124,7 +122,7 @@ fn responses_count_towards_the_quota_and_settled_ones_make_room() {
 #[test]
 fn an_answer_larger_than_the_whole_log_is_told_as_such_and_its_repeat_does_not_run() {
     let mut settings = Settings::default();
-    support::cap_log(&mut settings, 1_000);
+    crate::support::cap_log(&mut settings, 1_000);
     let mut rig = Rig::new(settings);
     let post = rig.post(&call("1", "a", "{}"));
     let big = "x".repeat(2_000);

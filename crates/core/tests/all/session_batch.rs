@@ -1,13 +1,11 @@
 //! Batches (revision 2025-03-26): a verdict per request, one claim commit, one stream.
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::{Command, Effect};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{FromUpstream, Input, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
-use support::{Rig, call};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
     rig.opened(connection).expect("it streams").stream

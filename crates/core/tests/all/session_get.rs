@@ -1,12 +1,10 @@
 //! GET: every row of the ladder, fencing, and the replay gate (design section 6).
 
-mod support;
-
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::Command;
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId};
 use rejoin_core::input::{Get, GetCursor, Input, WireEvent};
 use rejoin_core::settings::Settings;
-use support::{Rig, call, parse};
 
 fn started(rig: &mut Rig, tool: &str) -> (ConnectionId, StreamId, CallId) {
     let post = rig.post(&call("1", tool, "{}"));
@@ -87,7 +85,7 @@ fn an_evicted_stream_names_its_gap_and_one_whose_answer_expired_ends_with_an_err
     rig.answer(call);
     rig.lose(post, Seq(1));
     rig.pass(10_000);
-    rig.post(&support::call("5", "keep", "{}"));
+    rig.post(&crate::support::call("5", "keep", "{}"));
     rig.pass(86_400_000 + 60_000);
     let late = get(&mut rig, stream, 1);
     let attach = rig.opened(late).expect("never 404, never an empty 200").clone();
@@ -100,7 +98,7 @@ fn an_evicted_stream_names_its_gap_and_one_whose_answer_expired_ends_with_an_err
 #[test]
 fn progress_goes_before_responses_when_the_log_is_full() {
     let mut settings = Settings::default();
-    support::cap_log(&mut settings, 800);
+    crate::support::cap_log(&mut settings, 800);
     let mut rig = Rig::new(settings);
     let (post, stream, call) = started(&mut rig, "a");
     for progress in 1..6 {
@@ -180,7 +178,7 @@ fn replaying() -> (Rig, StreamId, ConnectionId) {
     rig.answer(call);
     rig.lose(post, Seq(2));
     let replay = get(&mut rig, stream, 0);
-    let held = rig.post(&support::call("2", "b", "{}"));
+    let held = rig.post(&crate::support::call("2", "b", "{}"));
     rig.pass(300);
     rig.wire(held, WireEvent::HeadersAcknowledged);
     assert_eq!(rig.executed().len(), 1);

@@ -1,14 +1,12 @@
 //! What a server does: answers, requests, its end and its return (design section 5).
 
-mod support;
-
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::{Effect, ToUpstream};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::input::{Channel, FromUpstream, Input};
 use rejoin_core::message::{Incoming, parse as parse_bytes};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
-use support::{Rig, call, parse};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
     rig.opened(connection).expect("it streams").stream

@@ -1,13 +1,11 @@
 //! What moves a cursor and a stream's state (design section 3), row by row.
 
-mod support;
-
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::{Effect, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId};
 use rejoin_core::input::{Input, Post, Request, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::{Delivery, Settings};
-use support::{Rig, call, parse};
 
 fn started(rig: &mut Rig, tool: &str) -> (ConnectionId, StreamId, CallId) {
     let post = rig.post(&call("1", tool, "{}"));
@@ -274,7 +272,7 @@ fn under_proved_delivery_a_presumed_call_is_collected_for_the_whole_window() {
     rig.wire(post, WireEvent::Fin);
     rig.pass(599_000);
     assert_eq!(rig.state(stream), "presumed");
-    let again = rig.post(&support::call("2", "a", "{}"));
+    let again = rig.post(&crate::support::call("2", "a", "{}"));
     let record = rig.opened(again).expect("it streams").stream;
     assert!(rig.events_after(record, Seq::ORIGIN)[0].1.contains("dev.rejoin/recorded"));
     assert_eq!(rig.executed().len(), 1);
@@ -348,7 +346,7 @@ fn proof_that_comes_late_does_not_make_a_settled_stream_fresh_again() {
     rig.pass(8_000);
     let last = rig.event_id(stream, 1);
     rig.feed(Input::Acknowledge(vec![last]));
-    rig.post(&support::call("2", "a", "{}"));
+    rig.post(&crate::support::call("2", "a", "{}"));
     assert_eq!(rig.executed().len(), 2, "the ack came with a deliberate new call");
 }
 

@@ -1,12 +1,10 @@
 //! Every record is marked with when its original ended (design section 5), and every error goes to
 //! the request id that its client sent (section 6).
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
 use rejoin_core::token::RECORDED_META;
 use serde_json::{Value, json};
-use support::{Rig, call};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
     rig.opened(connection).expect("it streams").stream

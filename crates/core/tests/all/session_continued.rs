@@ -1,15 +1,13 @@
 //! A session whose server outlives the process: what goes on after a restart, and what does not.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-mod support;
-
+use crate::support::{Rig, answer_to, call, parse, progress_of};
 use rejoin_core::effect::{Effect, ToUpstream};
 use rejoin_core::id::{CallId, Seq, StreamId};
 use rejoin_core::input::{Channel, FromUpstream, Input, WireEvent};
 use rejoin_core::ledger::{Call, Phase};
 use rejoin_core::session::{Continuation, SessionRow, UpstreamCursor};
 use rejoin_core::settings::Settings;
-use support::{Rig, answer_to, call, parse, progress_of};
 
 /// After it, an owed stream holds nothing.
 const GRACE_MS: u64 = 8_001;

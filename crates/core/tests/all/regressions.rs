@@ -1,14 +1,12 @@
 //! The traces that broke earlier wordings of the rule, each played on a session (`V`: first model
 //! check). Executions are counted; nothing may be held for ever.
 
-mod support;
-
+use crate::support::{Rig, call};
 use rejoin_core::effect::{Command, Effect, ToUpstream};
 use rejoin_core::id::{ConnectionId, Seq};
 use rejoin_core::input::{FromUpstream, Input, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
-use support::{Rig, call};
 
 fn charge(id: &str) -> String {
     call(id, "charge", "{}")
@@ -195,7 +193,7 @@ fn v8_a_tombstone_is_an_unknown_outcome() {
     let mut rig = Rig::plain();
     let key = DedupKey([7; 32]);
     let token = Some(Token { key, attempt: 1, epoch: Some(1) });
-    let params = support::parse(&charge("1")).canonical_params_hash();
+    let params = crate::support::parse(&charge("1")).canonical_params_hash();
     let row = |params| DedupRecord {
         owner: Owner { session: [9; 32], call: rejoin_core::id::CallId(1) },
         params,
@@ -216,7 +214,7 @@ fn v8_a_tombstone_is_an_unknown_outcome() {
 fn v11_a_token_of_another_session_gives_the_record_and_no_cursor() {
     let mut rig = Rig::plain();
     let key = DedupKey([7; 32]);
-    let params = support::parse(&charge("1")).canonical_params_hash();
+    let params = crate::support::parse(&charge("1")).canonical_params_hash();
     let mut row = DedupRecord {
         owner: Owner { session: [9; 32], call: rejoin_core::id::CallId(1) },
         params,
