@@ -4,6 +4,7 @@ mod bench;
 mod failure;
 mod matrix;
 mod metadata;
+mod mutants;
 #[path = "../../crates/cli/tests/matrix/needs.rs"]
 mod needs;
 mod plan;
@@ -47,6 +48,9 @@ usage: cargo xtask COMMAND
   model [ARGS...] the model check: every reachable state of the session state machine,
                   within bounds, and what is violated without each part of the rule
                   (docs/proof.md; --write keeps its stories anew)
+  mutants [FILE...]
+                  changes of the rule's code, one at a time (all, or those in files below
+                  crates/core/src): a test must notice each (docs/proof.md; hours)
   crash [ARGS...] release build, then e2e/proofs/crash.py: 100 rounds (--rounds N) of
                   calls, kill -9 and restart; nothing lost, nothing run twice
   churn [--sessions N]
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         ["conformance", rest @ ..] => proofs::conformance(rest),
         ["proxies", rest @ ..] => proofs::proxies(rest),
         ["model", rest @ ..] => proofs::model(rest),
+        ["mutants", files @ ..] => mutants::run(files),
         [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
         ["churn", rest @ ..] => proofs::churn(rest),
         ["bench", rest @ ..] => bench::run(rest),

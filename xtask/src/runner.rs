@@ -71,6 +71,19 @@ impl Runner {
         self.step(name, command, time_max, End::into_failure, note)
     }
 
+    /// As [`Runner::command`], for a command that tells what it found by its exit code: any of
+    /// these will do.
+    pub(crate) fn finding_command(
+        &mut self,
+        name: &str,
+        command: Command,
+        time_max: Duration,
+        codes: &[i32],
+        note: impl FnOnce(&Path) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        self.step(name, command, time_max, |end| end.into_one_of(codes), note)
+    }
+
     fn step(
         &mut self,
         name: &str,
@@ -138,6 +151,15 @@ impl End {
             Self::Exited(status) => Err(format!("{status}")),
             Self::OutOfTime(limit) => Err(format!("stopped, it ran over {} s", limit.as_secs())),
             Self::LogTooLong(limit) => Err(format!("stopped, it wrote over {limit} bytes")),
+        }
+    }
+
+    fn into_one_of(self, codes: &[i32]) -> Result<(), String> {
+        match self {
+            Self::Exited(status) if status.code().is_some_and(|code| codes.contains(&code)) => {
+                Ok(())
+            }
+            other => other.into_result(),
         }
     }
 
@@ -272,6 +294,17 @@ mod tests {
         assert!(run("echo no; exit 3").is_ok());
         let failure = run("exit 0").unwrap_err().to_string();
         assert!(failure.contains("it passed, but must fail"), "{failure}");
+    }
+
+    #[test]
+    fn a_command_that_found_something_passes_with_these_codes_and_no_other() {
+        let scratch = Scratch::new("finds");
+        let mut runner = Runner::new(&scratch.0).unwrap();
+        let minute = Duration::from_secs(60);
+        let mut run =
+            |script| runner.finding_command("find", shell(script), minute, &[0, 2], read_log);
+        assert!(run("exit 0").is_ok() && run("exit 2").is_ok());
+        assert!(run("exit 3").unwrap_err().to_string().contains("exit status: 3"));
     }
 
     #[test]

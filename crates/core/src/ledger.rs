@@ -196,11 +196,6 @@ impl Ledger {
         self.last
     }
 
-    /// How many params are remembered so.
-    pub fn forgotten(&self) -> usize {
-        self.forgotten.len()
-    }
-
     /// The number that the next call gets.
     pub fn next_id(&self) -> CallId {
         CallId(self.last.0 + 1)
@@ -330,13 +325,13 @@ impl Ledger {
         self.calls.values()
     }
 
-    /// How many calls are kept.
-    pub fn len(&self) -> usize {
-        self.calls.len()
+    /// How many calls are found by their params.
+    pub fn found_count(&self) -> usize {
+        self.by_params.values().map(Vec::len).sum()
     }
 
-    /// True if no call is kept.
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+    /// How many calls are kept.
+    pub fn count(&self) -> usize {
+        self.calls.len()
     }
 }

@@ -80,7 +80,7 @@ pub struct Original {
     pub is_scarred: bool,
     /// Presumed or proved less than `owed_grace` ago.
     pub is_fresh: bool,
-    /// A reset would still make its delivery doubtful.
+    /// It is presumed, and a reset would still make its delivery doubtful.
     pub reset_may_come: bool,
     /// The request came within `twin_window` of it.
     pub in_twin_window: bool,
@@ -183,7 +183,7 @@ fn judge_rows(
             }
         }
     }
-    let waits = |o: &&Original| o.is_identical(request) && o.is_presumed() && o.reset_may_come;
+    let waits = |o: &&Original| o.is_identical(request) && o.reset_may_come;
     if let Some(original) = originals.iter().find(waits)
         && !request.repeat_wait_is_over
         && there(15)
@@ -371,10 +371,6 @@ impl Original {
             Place::Elsewhere => !self.by_token,
             Place::Json => false,
         }
-    }
-
-    fn is_presumed(&self) -> bool {
-        self.place == Place::Stream(StreamState::Presumed)
     }
 
     /// Row 6, once it is known to be a repeat.

@@ -139,9 +139,8 @@ pub struct Session {
 struct Replay {
     stream: StreamId,
     until: Seq,
-    started_ms: u64,
-    /// When the peer's kernel had acknowledged all of it.
-    acknowledged_ms: Option<u64>,
+    /// True once the peer's kernel had acknowledged all of it.
+    acknowledged: bool,
     /// True if the connection closed or carried a next request.
     settled: bool,
 }
@@ -152,7 +151,6 @@ struct ServerRequest {
     upstream_id: Bytes,
     stream: StreamId,
     seq: Seq,
-    sent_ms: u64,
     answered: bool,
 }
 

@@ -13,6 +13,8 @@ use crate::stream::{Release, Stream, StreamState};
 pub struct Footprint {
     /// Calls in the ledger.
     pub calls: usize,
+    /// Those of them that an equal request is compared with.
+    pub compared: usize,
     /// Streams, the standalone one among them.
     pub streams: usize,
     /// POSTs that wait.
@@ -33,7 +35,8 @@ impl Session {
     /// How much it remembers: what tests and metrics hold against the limits.
     pub fn footprint(&self) -> Footprint {
         Footprint {
-            calls: self.ledger.len(),
+            calls: self.ledger.count(),
+            compared: self.ledger.found_count(),
             streams: self.streams.len(),
             waiting: self.waiting.len(),
             replies: self.replies.len(),

@@ -118,8 +118,7 @@ impl Session {
     pub(super) fn restore_requests(&mut self, rows: Vec<OpenRequest>, now_ms: u64) {
         let at_ms = now_ms + self.limits().server_request_max_ms;
         for OpenRequest { number, upstream_id, stream, seq } in rows {
-            let (sent_ms, answered) = (now_ms, false);
-            let request = ServerRequest { upstream_id, stream, seq, sent_ms, answered };
+            let request = ServerRequest { upstream_id, stream, seq, answered: false };
             self.server_requests.insert(number, request);
             self.timers.insert((at_ms, Timer::ServerRequest(number)));
         }

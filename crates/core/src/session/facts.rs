@@ -225,7 +225,7 @@ impl Session {
         let proved_only = self.start.settings.delivery == Delivery::Proved;
         let done = |call: &Call| {
             let Some(stream) = call.stream.and_then(|id| self.streams.get(&id)) else {
-                return !call.phase.is_in_flight();
+                return false;
             };
             let settled = match stream.state {
                 StreamState::Presumed if proved_only => false,

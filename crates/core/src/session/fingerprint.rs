@@ -90,8 +90,7 @@ impl Session {
             hash_waiter(waiter, ages, state);
         }
         for replay in self.replays.values() {
-            (replay.stream, replay.until, ages.of(replay.started_ms)).hash(state);
-            (ages.of_any(replay.acknowledged_ms), replay.settled).hash(state);
+            (replay.stream, replay.until, replay.acknowledged, replay.settled).hash(state);
         }
         for (number, request) in &self.server_requests {
             (number, request.stream, request.seq, request.answered).hash(state);

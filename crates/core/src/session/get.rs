@@ -82,8 +82,8 @@ impl Session {
     pub(super) fn kept_part(&self, cursor: EventId) -> EventId {
         let produced = self.streams.get(&cursor.stream).map(|stream| stream.cursors.produced);
         match produced {
-            Some(produced) if cursor.seq > produced && cursor.seq <= self.lost_through => {
-                EventId { seq: produced, ..cursor }
+            Some(produced) if cursor.seq <= self.lost_through => {
+                EventId { seq: cursor.seq.min(produced), ..cursor }
             }
             _ => cursor,
         }
@@ -145,8 +145,7 @@ impl Session {
 
     /// Closes the gate for a replay up to a high-water mark (design section 6, "Replay").
     fn close_gate(&mut self, connection: ConnectionId, stream: StreamId, until: Seq, now_ms: u64) {
-        let replay =
-            Replay { stream, until, started_ms: now_ms, acknowledged_ms: None, settled: false };
+        let replay = Replay { stream, until, acknowledged: false, settled: false };
         self.replays.insert(connection, replay);
         let at_ms = now_ms + self.limits().replay_max_ms;
         self.timers.insert((at_ms, Timer::Replay(connection)));

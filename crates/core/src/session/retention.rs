@@ -105,6 +105,8 @@ impl Session {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.changed_streams.insert(id);
         self.owed.remove(&id);
+        // A reset of the connection that carried it would void nothing any more.
+        self.carried.retain(|_, carried| *carried != id);
         self.log_bytes = self.log_bytes.saturating_sub(stream.bytes);
         if let Some(at_ms) = stream.deadline_ms {
             self.timers.remove(&(at_ms, Timer::Stream(id)));

@@ -265,9 +265,9 @@ impl Session {
         }
     }
 
-    /// Call streams with progress in the log, largest first.
+    /// Call streams, those with most progress in the log first.
     fn by_progress(&self) -> Vec<StreamId> {
-        let mut ids = self.ids(|stream| stream.progress_bytes() > 0);
+        let mut ids = self.ids(|_| true);
         ids.sort_by_key(|id| {
             std::cmp::Reverse(self.streams.get(id).map_or(0, Stream::progress_bytes))
         });

@@ -1,7 +1,5 @@
 //! Every wait and every thing ends (design section 3): the deadlines of a session.
 
-use std::sync::Arc;
-
 use super::Session;
 use crate::effect::{Effect, Note, Output, ToUpstream};
 use crate::id::{CallId, ConnectionId, StreamId};
@@ -56,7 +54,7 @@ impl Session {
             Timer::Stream(id) => self.stream_timer(id, now_ms, out),
             Timer::Waiter(id) => self.waiter_timer(id, now_ms, out),
             Timer::Ended(id) => self.forget_ended(id, now_ms, out),
-            Timer::Replay(id) => self.replay_timer(id, now_ms),
+            Timer::Replay(id) => self.replay_timer(id),
             Timer::ServerRequest(number) => self.server_request_timer(number, now_ms, out),
             Timer::Quota => self.quota_timer(now_ms, out),
             Timer::Idle => self.idle_timer(now_ms, out),
@@ -65,39 +63,25 @@ impl Session {
     }
 
     fn stream_timer(&mut self, id: StreamId, now_ms: u64, out: &mut Output) {
-        let settings = Arc::clone(&self.start.settings);
-        let limits = &settings.limits;
         let Some(stream) = self.streams.get(&id) else { return };
-        let state = stream.state;
-        match state {
-            StreamState::Owed => {
-                let detached_ms = stream.detached_ms(now_ms);
-                if limits.owed_grace_ms.is_some_and(|grace_ms| detached_ms >= grace_ms) {
-                    self.abandon(id, now_ms, out);
-                }
-            }
+        if stream.deadline_ms.is_none_or(|at_ms| now_ms < at_ms) {
+            return;
+        }
+        match stream.state {
+            StreamState::Owed => self.abandon(id, now_ms, out),
             StreamState::Ending => {
-                let since_ms = stream.ended_ms.unwrap_or(now_ms);
                 let observed = stream.connection.is_none_or(|connection| connection.observed);
-                if observed && now_ms >= since_ms + limits.ending_max_ms {
-                    self.detach_ended(id);
+                self.detach_ended(id);
+                if observed {
                     self.doubt(id, now_ms, out);
-                } else if !observed && now_ms >= since_ms + limits.unobserved_presume_ms {
-                    self.detach_ended(id);
+                } else {
                     self.move_stream(id, StreamState::Presumed, now_ms, out);
                 }
             }
             StreamState::Doubtful => {
-                let since_ms = stream.settled_ms.unwrap_or(now_ms);
-                if now_ms >= since_ms + limits.repeat_window_ms {
-                    let to = StreamState::Released(Release::Expired);
-                    self.move_stream(id, to, now_ms, out);
-                }
+                self.move_stream(id, StreamState::Released(Release::Expired), now_ms, out);
             }
             _ => {}
-        }
-        if self.streams.get(&id).is_some_and(|stream| stream.state == state) {
-            self.arm_stream(id, now_ms);
         }
     }
 
@@ -111,12 +95,8 @@ impl Session {
         self.review_due = true;
     }
 
-    fn replay_timer(&mut self, id: ConnectionId, now_ms: u64) {
-        let limits = self.limits();
-        let Some(replay) = self.replays.get(&id) else { return };
-        let settled =
-            replay.acknowledged_ms.is_some_and(|at_ms| now_ms >= at_ms + limits.gate_settle_ms);
-        if settled || now_ms >= replay.started_ms + limits.replay_max_ms {
+    fn replay_timer(&mut self, id: ConnectionId) {
+        if self.replays.contains_key(&id) {
             self.open_gate(id);
         }
     }
@@ -151,22 +131,18 @@ impl Session {
     /// A server request that cannot be delivered, or is not answered, gets an error.
     fn server_request_timer(&mut self, number: u64, now_ms: u64, out: &mut Output) {
         let max_ms = self.limits().server_request_max_ms;
-        let Some(request) = self.server_requests.get(&number) else { return };
-        let detached =
-            self.streams.get(&request.stream).is_none_or(|stream| stream.connection.is_none());
-        if !request.answered && !detached {
+        let request = self.server_requests.get_mut(&number);
+        let Some(request) = request.filter(|request| !request.answered) else { return };
+        let stream = self.streams.get(&request.stream);
+        if stream.is_some_and(|stream| stream.connection.is_some()) {
             // Its client is there and may be asking a person: it is asked for as long as it stays.
             self.timers.insert((now_ms + max_ms, Timer::ServerRequest(number)));
             return;
         }
-        if !request.answered && now_ms >= request.sent_ms + max_ms {
-            let id = request.upstream_id.clone();
-            self.refuse_server_request(&id, out);
-        }
-        if let Some(request) = self.server_requests.get_mut(&number) {
-            request.answered = true;
-            self.server_requests_changed();
-        }
+        request.answered = true;
+        let upstream_id = request.upstream_id.clone();
+        self.server_requests_changed();
+        self.refuse_server_request(&upstream_id, out);
     }
 
     /// Tells upstream that nobody will answer its request.

@@ -183,7 +183,7 @@ impl Session {
         if let Some(key) = key {
             let owner = self.ledger.with_key(&key);
             let ours = record.owner.session == self.start.session;
-            if let Some(local) = owner.filter(|&id| !ours || id != record.owner.call) {
+            if let Some(local) = owner {
                 self.disown(local);
             }
             if ours && owner.is_none() && record.outcome == Outcome::Running {

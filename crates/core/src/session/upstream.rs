@@ -273,7 +273,7 @@ impl Session {
         let Some(seq) = self.log(stream, EventKind::ServerRequest, body, now_ms, out) else {
             return self.refuse_server_request(&upstream_id, out);
         };
-        let request = ServerRequest { upstream_id, stream, seq, sent_ms: now_ms, answered: false };
+        let request = ServerRequest { upstream_id, stream, seq, answered: false };
         self.server_requests.insert(number, request);
         self.server_requests_changed();
         self.bound_server_requests(out);

@@ -51,10 +51,10 @@ impl Session {
     fn settle_replay(&mut self, connection: ConnectionId, now_ms: u64) {
         let settle_ms = self.limits().gate_settle_ms;
         let Some(replay) = self.replays.get_mut(&connection) else { return };
-        if replay.acknowledged_ms.is_some() {
+        if replay.acknowledged {
             return;
         }
-        replay.acknowledged_ms = Some(now_ms);
+        replay.acknowledged = true;
         // What is on the standalone stream is nobody's answer: nothing can be overtaken by reading
         // it a little later, so it does not settle.
         if replay.settled || replay.stream == StreamId::STANDALONE {
@@ -179,10 +179,6 @@ impl Session {
         let counts = stream.reset_may_come && soon && !ignored;
         stream.reset_may_come = false;
         match stream.state {
-            StreamState::Ending => {
-                stream.connection = None;
-                self.doubt(id, now_ms, out);
-            }
             StreamState::Presumed if counts => self.doubt(id, now_ms, out),
             _ if stream.connection.is_some() => {
                 self.lose_connection(id, Seq::ORIGIN, false, now_ms, out);
@@ -208,7 +204,7 @@ impl Session {
     fn connection_done(&mut self, id: StreamId, connection: ConnectionId) {
         let arrived = self.replays.get_mut(&connection).map(|replay| {
             replay.settled = true;
-            replay.acknowledged_ms.is_some()
+            replay.acknowledged
         });
         if arrived == Some(true) {
             self.open_gate(connection);

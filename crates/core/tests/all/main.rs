@@ -1,5 +1,6 @@
 //! The tests of the rule through its public face, as one program: linked once, not once a file.
 
+mod ledger;
 mod message;
 mod message_edit;
 mod message_properties;
@@ -9,10 +10,16 @@ mod properties;
 mod regressions;
 mod regressions_2;
 mod session_batch;
+mod session_claims;
 mod session_continued;
+mod session_deadlines;
+mod session_eviction;
 mod session_evidence;
+mod session_facts;
+mod session_fill;
 mod session_get;
 mod session_holds;
+mod session_journal;
 mod session_quota;
 mod session_records;
 mod session_retention;
@@ -20,6 +27,7 @@ mod session_room;
 mod session_scope;
 mod session_settings;
 mod session_tokens;
+mod session_twins;
 mod session_upstream;
 mod sse;
 mod support;

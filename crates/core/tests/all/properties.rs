@@ -216,6 +216,7 @@ impl World {
             }
         }
         self.rows.apply(&out.batch);
+        self.rows.assert_current(&self.session);
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
             let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);

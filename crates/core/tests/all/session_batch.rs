@@ -1,9 +1,9 @@
 //! Batches (revision 2025-03-26): a verdict per request, one claim commit, one stream.
 
-use crate::support::{Rig, call};
+use crate::support::{Rig, call, parse};
 use rejoin_core::effect::{Command, Effect};
-use rejoin_core::id::{ConnectionId, Seq, StreamId};
-use rejoin_core::input::{FromUpstream, Input, WireEvent};
+use rejoin_core::id::{ConnectionId, Seq, StreamId, digest};
+use rejoin_core::input::{FromUpstream, Input, Post, Request, WireEvent};
 use rejoin_core::rejection::Reason;
 use rejoin_core::settings::Settings;
 
@@ -218,4 +218,57 @@ fn a_release_of_one_call_keeps_what_is_owed_for_the_others() {
     assert_eq!(rig.state(stream), "owed");
     rig.feed(Input::Release(b));
     assert_eq!(rig.state(stream), "released");
+}
+
+#[test]
+fn a_batch_of_one_read_is_answered_as_a_stream() {
+    let mut rig = Rig::plain();
+    let message = parse(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+    let requests = vec![Request { message, token: None, record: None, scope: None }];
+    let (connection, body) = (rig.connection(), digest(b"[..]"));
+    rig.feed(Input::Post(Post { connection, observed: true, requests, batch: true, body }));
+    rig.answer(rig.executed()[0]);
+    assert_eq!(ends(&rig, stream(&rig, connection)), 1);
+    assert!(rig.replied(connection).is_none());
+}
+
+#[test]
+fn collecting_one_answer_of_a_batch_leaves_the_other_to_be_collected() {
+    let mut rig = Rig::plain();
+    let post = rig.post_with(&[&call("1", "a", "{}"), &call("2", "b", "{}")], None);
+    rig.executed().into_iter().for_each(|call| rig.answer(call));
+    let first = stream(&rig, post);
+    rig.lose(post, Seq::ORIGIN);
+    rig.pass(8_000);
+    let one = rig.post(&call("3", "a", "{}"));
+    assert_eq!(rig.state(first), "abandoned");
+    rig.deliver(one);
+    let two = rig.post(&call("4", "b", "{}"));
+    assert!(texts(&rig, stream(&rig, two))[0].contains("dev.rejoin/recorded"));
+    assert_eq!((rig.executed().len(), rig.state(first)), (2, "released"));
+}
+
+#[test]
+fn a_late_result_that_is_collected_leaves_the_cancelled_stream_without_anything_to_resume() {
+    let mut rig = Rig::plain();
+    let post = rig.post(&call("1", "a", "{}"));
+    let first = stream(&rig, post);
+    cancel(&mut rig, "1");
+    rig.answer(rig.executed()[0]);
+    let again = rig.post(&call("2", "a", "{}"));
+    assert!(texts(&rig, stream(&rig, again))[0].contains("dev.rejoin/recorded"));
+    let get = rig.get(Some(rig.event_id(first, 0)));
+    assert!(rig.not_resumable(get));
+}
+
+#[test]
+fn a_call_that_was_released_by_hand_stays_so_when_its_stream_is_resumed() {
+    let mut rig = Rig::plain();
+    let post = rig.post_with(&[&call("1", "a", "{}"), &call("2", "b", "{}")], None);
+    let first = stream(&rig, post);
+    rig.lose(post, Seq::ORIGIN);
+    rig.feed(Input::Release(rig.executed()[0]));
+    rig.get(Some(rig.event_id(first, 0)));
+    rig.post(&call("3", "a", "{}"));
+    assert_eq!(rig.executed().len(), 3);
 }

@@ -284,3 +284,61 @@ fn nothing_shows_what_a_continuation_holds() {
     let shown = format!("{:?} {:?}", rig.rows.row, rig.session.start());
     assert!(!shown.contains("server session 1"), "{shown}");
 }
+
+#[test]
+fn a_cursor_on_an_event_that_was_lost_with_its_process_resumes_from_what_is_kept() {
+    let mut rig = Rig::continued(Settings::default());
+    let (_, stream) = running(&mut rig, "1", Some("at 1"));
+    rig.restart();
+    let get = rig.get(Some(rig.event_id(stream, 3)));
+    assert_eq!(rig.opened(get).map(|attach| attach.after), Some(Seq(1)));
+    let beyond = rig.get(Some(rig.event_id(stream, 5_000)));
+    assert!(rig.not_resumable(beyond), "no process has given that number out");
+}
+
+#[test]
+fn no_number_is_given_out_twice_however_many_of_one_kind_there_were() {
+    let mut rig = Rig::continued(Settings::default());
+    let ping = |id: u32| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+    for _ in 0..100 {
+        // Three at once, and no number of a stream but one.
+        rig.post_with(&[&ping(1), &ping(2), &ping(3)], None);
+    }
+    let calls = *rig.executed().last().unwrap();
+    assert!(rig.rows.row.reserved.call >= calls, "{calls}");
+    for _ in 0..300 {
+        rig.upstream(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
+    }
+    assert!(rig.rows.row.reserved.server_request >= 300);
+    rig.restart();
+    rig.post(&ping(4));
+    assert!(*rig.executed().last().unwrap() > calls);
+}
+
+#[test]
+fn no_stream_has_the_number_of_one_that_was_withdrawn() {
+    let mut settings = Settings::default();
+    settings.limits.owed_grace_ms = None;
+    let mut rig = Rig::new(settings);
+    let owed = rig.post(&call("1", "slow", "{}"));
+    rig.lose(owed, Seq::ORIGIN);
+    for number in 0..300 {
+        let held = rig.post(&call("2", &format!("t{number}"), "{}"));
+        rig.pass(250);
+        assert!(rig.opened(held).unwrap().stream <= rig.rows.row.reserved.stream);
+        rig.feed(Input::Gone(held));
+    }
+    assert_eq!(rig.executed().len(), 1);
+}
+
+#[test]
+fn what_the_log_holds_is_counted_after_a_restart() {
+    let mut rig = Rig::continued(Settings::default());
+    let (first, _) = running(&mut rig, "1", Some("at 1"));
+    running(&mut rig, "2", Some("at 1"));
+    rig.answer(first);
+    let bytes = rig.session.log_bytes();
+    rig.restart();
+    rig.session.check().unwrap();
+    assert!(bytes > 200 && rig.session.log_bytes() == bytes, "{bytes}");
+}

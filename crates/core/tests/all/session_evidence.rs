@@ -386,3 +386,20 @@ fn a_refusal_points_to_no_answer_that_is_not_this_requests_own() {
     let hint = rig.refused(repeat).expect("owed").hint.clone().expect("resumable");
     assert_eq!(hint.original_request_id.as_deref(), Some(&b"1"[..]));
 }
+
+#[test]
+fn a_reset_that_comes_after_its_window_means_nothing_although_no_deadline_has_fired() {
+    let mut rig = Rig::plain();
+    let (post, stream) = presumed(&mut rig);
+    rig.now_ms += 5_001;
+    rig.wire(post, WireEvent::Reset);
+    assert_eq!(rig.state(stream), "presumed");
+}
+
+#[test]
+fn a_reset_before_the_end_is_a_loss() {
+    let mut rig = Rig::plain();
+    let (post, stream, _) = started(&mut rig, "a");
+    rig.wire(post, WireEvent::Reset);
+    assert_eq!(rig.state(stream), "owed");
+}

@@ -3,7 +3,7 @@
 use crate::support::{Rig, call, parse};
 use rejoin_core::effect::Command;
 use rejoin_core::id::{CallId, ConnectionId, Epoch, EventId, Seq, StreamId};
-use rejoin_core::input::{Get, GetCursor, Input, WireEvent};
+use rejoin_core::input::{Channel, FromUpstream, Get, GetCursor, Input, WireEvent};
 use rejoin_core::settings::Settings;
 
 fn started(rig: &mut Rig, tool: &str) -> (ConnectionId, StreamId, CallId) {
@@ -252,4 +252,60 @@ fn a_late_result_behind_the_end_of_a_batch_is_no_part_of_its_replay() {
     let resumed = get(&mut rig, stream, 0);
     let until = rig.opened(resumed).and_then(|attach| attach.replay_until);
     assert_eq!(until, Some(rig.event_id(stream, 1)));
+}
+
+#[test]
+fn a_replay_leaves_the_gate_of_another_stream_closed() {
+    let mut rig = Rig::plain();
+    let (first, one, call) = started(&mut rig, "a");
+    let (second, two, other) = started(&mut rig, "b");
+    rig.progress(call, 1);
+    rig.progress(other, 1);
+    rig.lose(first, Seq::ORIGIN);
+    rig.lose(second, Seq::ORIGIN);
+    get(&mut rig, one, 0);
+    get(&mut rig, two, 0);
+    assert_eq!(rig.session.view().replays, 2);
+}
+
+#[test]
+fn only_a_client_that_knows_priming_events_gets_one_on_a_post_that_was_sent_again() {
+    for (asked, primes) in [("2025-06-18", false), ("2025-11-25", true)] {
+        let mut rig = Rig::asking(asked);
+        let (post, stream, call) = started(&mut rig, "a");
+        rig.progress(call, 1);
+        rig.lose(post, Seq::ORIGIN);
+        let again = rig.post(&crate::support::call("1", "a", "{}"));
+        let attach = rig.opened(again).expect("the transport sent it again");
+        assert_eq!((attach.stream, attach.prime.is_some()), (stream, primes));
+        let resumed = get(&mut rig, stream, 0);
+        assert!(rig.opened(resumed).is_some_and(|attach| attach.prime.is_some()));
+    }
+}
+
+#[test]
+fn only_the_answered_requests_of_this_stream_behind_the_cursor_are_left_out() {
+    let mut rig = Rig::plain();
+    let (first, one, call) = started(&mut rig, "a");
+    let ask = |rig: &mut Rig, call: CallId| {
+        let (channel, cursor) = (Channel::Call(call), None);
+        let message = parse(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
+        rig.feed(Input::Upstream(FromUpstream::Message { channel, message, cursor }));
+    };
+    ask(&mut rig, call);
+    ask(&mut rig, call);
+    let (second, two, other) = started(&mut rig, "b");
+    ask(&mut rig, other);
+    for id in [1, 3] {
+        rig.feed(Input::Respond(parse(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#))));
+    }
+    rig.lose(first, Seq::ORIGIN);
+    rig.lose(second, Seq::ORIGIN);
+    let skipped = |rig: &Rig, get| rig.opened(get).map(|attach| attach.skip.clone());
+    let resumed = get(&mut rig, one, 0);
+    assert_eq!(skipped(&rig, resumed), Some(vec![Seq(1)]));
+    let resumed = get(&mut rig, one, 1);
+    assert_eq!(skipped(&rig, resumed), Some(vec![]), "the cursor is on it");
+    let resumed = get(&mut rig, two, 0);
+    assert_eq!(skipped(&rig, resumed), Some(vec![Seq(3)]));
 }

@@ -293,3 +293,88 @@ fn a_session_that_is_over_says_so_in_its_row_before_anybody_is_told() {
     rig.feed(Input::Delete);
     assert!(rig.rows.stored().row.ended);
 }
+
+#[test]
+fn a_hold_that_ends_before_its_head_is_due_is_refused_as_a_body() {
+    let mut settings = Settings::default();
+    settings.limits.hold_max_ms = 100;
+    let (mut rig, _) = owing(settings);
+    let held = rig.post(&call("1", "a", "{}"));
+    rig.pass(100);
+    let refused = rig.refused(held).map(|refused| refused.reason);
+    assert_eq!(refused, Some(Reason::StreamNotDrained));
+    assert!(rig.opened(held).is_none(), "no head was sent");
+}
+
+#[test]
+fn who_is_asked_to_prove_its_connection_has_the_whole_time_for_it() {
+    let (mut rig, owed) = owing(Settings::default());
+    let held = rig.post(&call("1", "a", "{}"));
+    rig.pass(100);
+    resume(&mut rig, owed);
+    assert!(rig.opened(held).is_some(), "it is asked by its head");
+    rig.pass(1_000);
+    assert_eq!(rig.session.view().waiting, 1, "no other deadline of it ends this wait");
+    rig.wire(held, WireEvent::HeadersAcknowledged);
+    assert_eq!(rig.executed().len(), 2);
+}
+
+#[test]
+fn a_read_whose_head_is_out_is_answered_on_that_stream() {
+    let (mut rig, owed) = owing(Settings::default());
+    let held = rig.post(r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#);
+    rig.pass(300);
+    let opened = stream(&rig, held);
+    resume(&mut rig, owed);
+    rig.wire(held, WireEvent::HeadersAcknowledged);
+    rig.answer(rig.executed()[1]);
+    assert!(rig.replied(held).is_none());
+    assert!(rig.events_after(opened, Seq::ORIGIN)[0].1.contains(r#""id":7"#));
+}
+
+#[test]
+fn a_call_with_a_token_does_not_wait_behind_an_equal_one_without() {
+    let mut rig = Rig::plain();
+    rig.post(&call("1", "a", "{}"));
+    rig.pass(6_000);
+    let twin = rig.post(&call("2", "a", "{}"));
+    rig.pass(300);
+    rig.wire(twin, WireEvent::HeadersAcknowledged);
+    assert_eq!(rig.session.view().waiting, 1);
+    rig.post_token(&call("3", "a", "{}"), "t");
+    assert_eq!(rig.executed().len(), 2, "its token says that it is another");
+}
+
+/// A POST that was held for 9.5 s, and may run now if its own connection lives.
+fn asked_late() -> (Rig, ConnectionId) {
+    let mut settings = Settings::default();
+    settings.limits.owed_grace_ms = None;
+    let (mut rig, owed) = owing(settings);
+    let held = rig.post(&call("1", "a", "{}"));
+    rig.pass(9_500);
+    resume(&mut rig, owed);
+    assert_eq!(rig.session.view().waiting, 1);
+    (rig, held)
+}
+
+#[test]
+fn who_is_asked_late_to_prove_its_connection_has_two_seconds_beyond_its_hold() {
+    let (mut rig, held) = asked_late();
+    rig.pass(1_999);
+    rig.wire(held, WireEvent::HeadersAcknowledged);
+    assert_eq!(rig.executed().len(), 2);
+}
+
+#[test]
+fn nothing_that_is_decided_meanwhile_gives_a_silent_connection_more_time() {
+    let (mut rig, held) = asked_late();
+    rig.pass(1_000);
+    let other = rig.post(&call("2", "slow", "{}"));
+    rig.feed(Input::Gone(other));
+    rig.pass(999);
+    assert!(answer(&rig, held).is_none());
+    rig.pass(1);
+    assert!(answer(&rig, held).is_some_and(|text| text.contains("40908")));
+    rig.wire(held, WireEvent::HeadersAcknowledged);
+    assert_eq!(rig.executed().len(), 1);
+}

@@ -483,3 +483,23 @@ fn a_running_replay_lets_a_record_of_another_session_wait() {
     assert!(other.replied(repeat).is_some_and(|text| text.contains("dev.rejoin/recorded")));
     assert!(matches!(row(&rig).map(|row| &row.outcome), Some(Outcome::Finished { .. })));
 }
+
+#[test]
+fn what_a_batch_collects_beside_a_claim_that_lost_its_row_is_collected_once() {
+    let (mut rig, post, id) = started();
+    rig.answer(id);
+    rig.lose(post, Seq::ORIGIN);
+    rig.pass(8_000);
+    let mut other = new_session(&rig, scoped());
+    other.post(&call("5", "refund", "{}"));
+    rig.tokens.clone_from(&other.tokens);
+    let bodies = [call("76", "refund", "{}"), call("77", "charge", r#"{"amount":5}"#)];
+    let batch = post_unaware(&mut rig, &bodies);
+    rig.session.check().expect("consistent");
+    let events = rig.events_after(rig.opened(batch).expect("it streams").stream, Seq::ORIGIN);
+    assert!(
+        events[0].1.contains("40902") && events[1].1.contains("dev.rejoin/recorded"),
+        "{events:?}"
+    );
+    assert_eq!(rig.state(StreamId(1)), "released");
+}

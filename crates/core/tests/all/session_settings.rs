@@ -152,3 +152,12 @@ fn what_is_kept_of_a_batch_does_not_keep_the_batch() {
     }
     assert!(sent.is_some() && kept.len() == 1);
 }
+
+#[test]
+fn what_is_kept_outlives_the_process() {
+    let mut rig = Rig::plain();
+    subscribed(&mut rig, 1, "file:kept");
+    rig.restart();
+    let told = told(&mut rig);
+    assert!(told.len() == 1 && told[0].windows(9).any(|text| text == b"file:kept"), "{told:?}");
+}

@@ -296,3 +296,43 @@ fn the_numbers_of_an_undone_claim_are_reserved_durably() {
     assert!(out.batch.session.is_some(), "the row that reserves them");
     assert!(out.batch.durable);
 }
+
+#[test]
+fn a_row_of_this_session_whose_call_it_no_longer_has_is_an_unknown_outcome() {
+    let mut rig = Rig::plain();
+    let body = call("1", "a", "{}");
+    let owner = Owner { session: rig.session.start().session, call: CallId(99) };
+    rig.tokens.insert(token(1).key, DedupRecord { owner, ..foreign(&body, Outcome::Running) });
+    let post = post_unaware(&mut rig, &[(&body, Some(token(1)))]);
+    assert_eq!(reason(&rig, post), Some(Reason::OutcomeUnknown));
+    assert!(rig.executed().is_empty());
+    sound(&rig);
+}
+
+#[test]
+fn a_record_is_kept_for_its_retention_and_its_token_for_a_week() {
+    let mut rig = Rig::plain();
+    rig.post_with(&[&call("1", "a", "{}")], Some(token(1)));
+    rig.answer(rig.executed()[0]);
+    let row = &rig.tokens[&token(1).key];
+    assert_eq!(row.result_expires_ms, rig.now_ms + 86_400_000);
+    assert_eq!(row.expires_ms, rig.now_ms + 7 * 86_400_000);
+}
+
+#[test]
+fn news_of_a_superseded_call_leaves_the_row_to_the_one_that_took_it() {
+    let mut settings = Settings::default();
+    settings.idempotent_tools.insert("read".to_owned());
+    let mut rig = Rig::new(settings);
+    let first = rig.post_with(&[&call("1", "read", "{}")], Some(token(1)));
+    rig.lose(first, Seq::ORIGIN);
+    let second = rig.post_with(&[&call("2", "read", "{}")], Some(token(1)));
+    assert_eq!(rig.executed().len(), 2);
+    rig.answer(rig.executed()[1]);
+    rig.deliver(second);
+    rig.pass(700_000);
+    rig.feed(Input::Upstream(FromUpstream::NotSent(rig.executed()[0])));
+    let row = &rig.tokens[&token(1).key];
+    assert_eq!(row.owner.call, rig.executed()[1]);
+    assert!(matches!(row.outcome, Outcome::Finished { .. }), "{row:?}");
+}

@@ -356,3 +356,78 @@ fn a_session_gone_upstream_loses_what_it_took_before_and_frees_what_it_did_not()
     rig.post(&call("3", "b", "{}"));
     assert_eq!(rig.executed().len(), 3);
 }
+
+#[test]
+fn a_server_takes_back_only_the_request_that_it_names_and_only_once() {
+    let mut rig = Rig::plain();
+    let post = rig.post(&call("1", "a", "{}"));
+    let stream = stream(&rig, post);
+    for id in ["q", "r"] {
+        rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"roots/list"}}"#));
+    }
+    let cancel =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"r"}}"#;
+    rig.upstream(cancel);
+    rig.upstream(cancel);
+    let events = rig.events_after(stream, Seq(2));
+    assert!(events.len() == 1 && events[0].1.contains(r#""requestId":2"#), "{events:?}");
+}
+
+#[test]
+fn a_request_of_the_server_without_room_leaves_nothing_in_the_log() {
+    let mut settings = Settings::default();
+    crate::support::cap_log(&mut settings, 1_000);
+    let mut rig = Rig::new(settings);
+    let post = rig.post(&call("1", "a", "{}"));
+    let stream = stream(&rig, post);
+    let text = "x".repeat(2_000);
+    rig.upstream(&format!(
+        r#"{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{"m":"{text}"}}}}"#
+    ));
+    rig.upstream(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{text}"}}}}"#
+    ));
+    assert!(!rig.log.contains_key(&stream) && rig.log.is_empty(), "{:?}", rig.log);
+}
+
+#[test]
+fn a_cancel_says_in_the_log_whether_it_named_none_or_several() {
+    let mut rig = Rig::plain();
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    rig.notify(cancel);
+    rig.post(&call("1", "a", "{}"));
+    rig.post(&call("1", "b", "{}"));
+    rig.notify(cancel);
+    let noted = rig.notes().filter_map(|note| match note {
+        rejoin_core::effect::Note::Ignored(what) => Some(*what),
+        _ => None,
+    });
+    assert_eq!(noted.collect::<Vec<_>>(), ["cancel of no call", "cancel of several calls"]);
+}
+
+#[test]
+fn the_four_errors_that_say_that_a_call_never_ran_free_it_and_no_other_does() {
+    for (code, runs) in [
+        (-32_700, true),
+        (-32_600, true),
+        (-32_601, true),
+        (-32_602, true),
+        (-32_603, false),
+        (32_602, false),
+    ] {
+        let mut rig = Rig::plain();
+        rig.post(&call("1", "a", "{}"));
+        let error = format!(r#"{{"code":{code},"message":"no"}}"#);
+        rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#));
+        rig.post(&call("2", "a", "{}"));
+        assert_eq!(rig.executed().len() == 2, runs, "{code}");
+    }
+}
+
+#[test]
+fn a_read_that_its_client_cancels_is_answered_as_cancelled() {
+    let mut rig = Rig::plain();
+    let post = rig.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+    rig.notify(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert!(rig.replied(post).is_some_and(|text| text.contains(r#""code":-32800"#)));
+}

@@ -21,6 +21,9 @@ use rejoin_core::settings::{RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Token};
 use rows::Rows;
 
+/// More reviews or deadlines than any test has at one moment.
+const REST_MAX: u32 = 2_000;
+
 /// One session under test.
 pub struct Rig {
     pub session: Session,
@@ -32,6 +35,10 @@ pub struct Rig {
     pub tokens: BTreeMap<DedupKey, DedupRecord>,
     pub rows: Rows,
     pub effects: Vec<Effect>,
+    /// True if the last output had to be durable before anything of it was told.
+    pub durable: bool,
+    /// True if the sockets of POSTs and GETs can be watched.
+    pub observed: bool,
     /// True if requests are looked up in all sessions of the principal.
     pub scoped: bool,
     next_connection: u64,
@@ -128,6 +135,8 @@ impl Rig {
             tokens: BTreeMap::new(),
             rows,
             effects: Vec::new(),
+            durable: false,
+            observed: true,
             scoped,
             next_connection: 1,
         }
@@ -135,6 +144,15 @@ impl Rig {
 
     pub fn plain() -> Self {
         Self::new(Settings::default())
+    }
+
+    /// A session whose client asked for a revision.
+    pub fn asking(revision: &str) -> Self {
+        let mut rig = Self::plain();
+        let start = SessionStart { asked: Revision::new(revision), ..rig.session.start().clone() };
+        rig.rows = Rows::new(&start);
+        rig.session = Session::new(start, rig.now_ms);
+        rig
     }
 
     /// A session whose upstream can go on with it after a restart.
@@ -150,9 +168,13 @@ impl Rig {
     /// Feeds one input, commits, answers loads, and runs reviews that are due at once.
     pub fn feed(&mut self, input: Input) {
         self.step(input);
-        while self.session.poll_timeout() == Some(0) {
+        for _ in 0..REST_MAX {
+            if self.session.poll_timeout() != Some(0) {
+                return;
+            }
             self.step(Input::Tick);
         }
+        panic!("it never comes to rest");
     }
 
     fn step(&mut self, input: Input) {
@@ -166,6 +188,11 @@ impl Rig {
             }
         }
         self.rows.apply(&out.batch);
+        self.durable = out.batch.durable;
+        // It costs time by streams; those of a few tests are many.
+        if self.log.len() < 64 {
+            self.rows.assert_current(&self.session);
+        }
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
             let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);
@@ -198,7 +225,10 @@ impl Rig {
     /// Lets time pass, firing every deadline on the way.
     pub fn pass(&mut self, ms: u64) {
         let until_ms = self.now_ms + ms;
+        let mut late = 0;
         while let Some(at_ms) = self.session.poll_timeout().filter(|&at_ms| at_ms <= until_ms) {
+            late = if at_ms > self.now_ms { 0 } else { late + 1 };
+            assert!(late < REST_MAX, "a deadline is never over");
             self.now_ms = self.now_ms.max(at_ms);
             self.feed(Input::Tick);
         }
@@ -230,7 +260,8 @@ impl Rig {
         let requests = requests.collect();
         let batch = bodies.len() > 1;
         let body = digest(bodies.concat().as_bytes());
-        self.feed(Input::Post(Post { connection, observed: true, requests, batch, body }));
+        let observed = self.observed;
+        self.feed(Input::Post(Post { connection, observed, requests, batch, body }));
         connection
     }
 
@@ -243,7 +274,7 @@ impl Rig {
     pub fn get(&mut self, cursor: Option<EventId>) -> ConnectionId {
         let connection = self.connection();
         let cursor = cursor.map_or(GetCursor::None, GetCursor::At);
-        self.feed(Input::Get(Get { connection, observed: true, cursor }));
+        self.feed(Input::Get(Get { connection, observed: self.observed, cursor }));
         connection
     }
 
@@ -367,6 +398,14 @@ impl Rig {
             _ => None,
         });
         rows.collect()
+    }
+
+    /// What the log and the metrics learned.
+    pub fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Note(note) => Some(note),
+            _ => None,
+        })
     }
 
     /// Payloads of a stream's events after a cursor, as text.
