@@ -120,6 +120,8 @@ impl Session {
             StreamState::Held => self.withdraw_lost(id, now_ms, out),
             StreamState::Live => {
                 stream.scarred = true;
+                // What had left was not written down: any of it may have, so a re-send is none.
+                stream.cursors.send(stream.cursors.produced);
                 let to = if owes { StreamState::Owed } else { StreamState::Abandoned };
                 self.move_stream(id, to, now_ms, out);
             }
