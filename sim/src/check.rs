@@ -40,6 +40,10 @@ pub struct Counts {
     pub answered: u64,
     pub recorded: u64,
     pub refused: u64,
+    /// Repeats that did not run.
+    pub repeats: u64,
+    /// POSTs that had to wait for something.
+    pub waited: u64,
     pub resumed: u64,
     pub crashes: u64,
     pub virtual_ms: u64,

@@ -1,6 +1,7 @@
 //! The clients: each does what its plan says, and records what it asks, reads and gives up.
 
 mod ask;
+mod batch;
 pub mod http;
 mod intruder;
 mod session;
@@ -68,6 +69,13 @@ impl Client {
             tasks.spawn(async move {
                 sleep(Duration::from_millis(plan.at_ms)).await;
                 client.ask(plan).await;
+            });
+        }
+        for (at_ms, works) in self.plan.batches.clone() {
+            let client = Arc::clone(&self);
+            tasks.spawn(async move {
+                sleep(Duration::from_millis(at_ms)).await;
+                client.batch(works).await;
             });
         }
         if let Some(at_ms) = self.plan.intrudes_ms {

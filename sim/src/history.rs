@@ -102,6 +102,8 @@ pub enum What {
     Resumed { client: usize, asking: Asking, session: usize, conn: Conn },
     /// The head of an answer.
     Head { conn: Conn, status: u16, replays: bool },
+    /// A client's code read an answer to its end.
+    Whole { conn: Conn },
     /// A client's code read something for an asking.
     Read { client: usize, asking: Asking, conn: Conn, mark: Mark },
     /// A client's code read an error for an asking.

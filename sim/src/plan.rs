@@ -65,6 +65,8 @@ pub struct ClientPlan {
     pub kind: Kind,
     /// It sends its next request on a connection whose answer it read.
     pub pools: bool,
+    /// Two calls in one POST, and when.
+    pub batches: Vec<(u64, [Work; 2])>,
     /// When it tries to get in with what is another's.
     pub intrudes_ms: Option<u64>,
     /// It ends its session when it is done.
@@ -231,7 +233,15 @@ fn client(random: &mut Random, keys: &mut Key) -> ClientPlan {
     }
     let (pools, deletes) = (random.percent(60), random.percent(20));
     let intrudes_ms = random.percent(25).then(|| random.between(2_000, 40_000));
-    ClientPlan { principal, kind, pools, intrudes_ms, deletes, askings }
+    let mut batches = Vec::new();
+    if random.percent(20) {
+        let works = [1, 2].map(|_| {
+            *keys += 1;
+            Work { asks: false, ..asking(random, kind, *keys).work }
+        });
+        batches.push((random.between(0, 25_000), works));
+    }
+    ClientPlan { principal, kind, pools, batches, intrudes_ms, deletes, askings }
 }
 
 fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {

@@ -80,6 +80,10 @@ fn is_unknown(plan: &Plan, facts: &Facts, key: Key) -> bool {
         let goes_on = *of_gateway && plan.server == Server::Web;
         facts.executions.values().filter(|executed| executed.key == key).any(|executed| {
             let ended_ms = executed.produced.map_or(u64::MAX, |(at_ms, _)| at_ms + BEGINNING_MS);
+            // One that came while the gateway was down may not have been fetched yet.
+            let lives = executed.at_ms..=ended_ms;
+            let was_down = facts.losses.iter().any(|(at_ms, down)| *down && lives.contains(at_ms));
+            let ended_ms = if was_down { u64::MAX } else { ended_ms };
             let ran = (executed.at_ms..=ended_ms).contains(lost_ms);
             has_begun(executed.at_ms) || (ran && !goes_on)
         })

@@ -38,6 +38,8 @@ pub struct Connection {
     pub unread: Option<u64>,
     /// It is no longer of use to the gateway: left, reset, over, or with a path that was blocked.
     pub spoiled: Option<u64>,
+    /// Its first answer was read to the end.
+    pub whole: Option<u64>,
     pub resets: Vec<u64>,
     /// Heads of answers: when, the status, and whether a replay follows.
     pub heads: Vec<(u64, u16, bool)>,
@@ -98,6 +100,10 @@ impl Facts {
             What::Gateway(ref line) if is_panic(line) => {
                 self.panics.push((at, line.clone()));
             }
+            What::Gateway(ref line) => {
+                self.counts.repeats += u64::from(line.contains("a repeat does not run"));
+                self.counts.waited += u64::from(line.contains("a wait ended"));
+            }
             What::Crashed { .. } => {
                 self.counts.crashes += 1;
                 self.losses.push((at, true));
@@ -121,6 +127,9 @@ impl Facts {
                     self.spoil(conn, at);
                     self.connection(conn).left.get_or_insert(at);
                 }
+            }
+            What::Whole { conn } => {
+                self.connection(conn).whole.get_or_insert(at);
             }
             What::Over { conn } => self.spoil(conn, at),
             What::Blocked { conn, .. } => {

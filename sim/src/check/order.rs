@@ -34,7 +34,12 @@ fn overtaken(
     session: usize,
 ) -> Option<(u64, u32)> {
     let whole = connection.marks.iter().find(|(_, mark)| *mark == Mark::ReplayEnd);
-    let ends = [whole.map(|(at_ms, _)| *at_ms), connection.spoiled, Some(began_ms + REPLAY_MAX_MS)];
+    let ends = [
+        whole.map(|(at_ms, _)| *at_ms),
+        connection.spoiled,
+        connection.whole,
+        Some(began_ms + REPLAY_MAX_MS),
+    ];
     let until_ms = ends.into_iter().flatten().min()?;
     for (exec, executed) in &facts.executions {
         if executed.session != session || executed.at_ms <= began_ms {

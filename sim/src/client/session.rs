@@ -113,12 +113,17 @@ impl Client {
     pub fn headers(&self, opened: &Opened) -> Vec<(&'static str, String)> {
         let mut headers = self.credential();
         headers.push(("mcp-session-id", opened.id.clone()));
-        headers.push(("mcp-protocol-version", "2025-11-25".to_owned()));
+        headers.push(("mcp-protocol-version", self.revision().to_owned()));
         if self.plan.kind == Kind::Aware && !opened.cursors.is_empty() {
             let cursors: Vec<_> = opened.cursors.values().cloned().collect();
             headers.push(("mcp-stream-ack", cursors.join(", ")));
         }
         headers
+    }
+
+    /// The only revision with batches, or the newest.
+    fn revision(&self) -> &'static str {
+        if self.plan.batches.is_empty() { "2025-11-25" } else { "2025-03-26" }
     }
 
     fn credential(&self) -> Vec<(&'static str, String)> {
@@ -148,7 +153,7 @@ impl Client {
 
     async fn open(&self, number: usize) -> io::Result<Opened> {
         let body = json!({ "jsonrpc": "2.0", "id": self.session.next_id(), "method": "initialize",
-            "params": { "protocolVersion": "2025-11-25", "capabilities": {},
+            "params": { "protocolVersion": self.revision(), "capabilities": {},
                 "clientInfo": { "name": format!("session-{number}"), "version": "1" } } });
         let end = self.connection().await?;
         let message = request("POST", &self.credential(), &body.to_string());

@@ -127,7 +127,10 @@ impl Client {
         loop {
             let text = match timeout(SILENCE_MAX, reading.exchange.next()).await?? {
                 Item::Comment(_) => continue,
-                Item::End => return Ok(learned),
+                Item::End => {
+                    self.clients.history.record(What::Whole { conn });
+                    return Ok(learned);
+                }
                 Item::Whole(text) => text,
                 Item::Event { id, data, retry_ms } => {
                     reading.retry_ms = retry_ms.or(reading.retry_ms);

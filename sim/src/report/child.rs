@@ -45,13 +45,15 @@ impl Told {
     pub fn summary(&self) -> String {
         let of = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         format!(
-            "{} askings, {} POSTs, {} executions, {} answered ({} by a record), {} errors read, \
-             {} resumed, {} crashes, {:.1} h of virtual time",
+            "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
+             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, {} crashes, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
             of("executions"),
             of("answered"),
             of("recorded"),
+            of("repeats"),
+            of("waited"),
             of("refused"),
             of("resumed"),
             of("crashes"),
@@ -109,13 +111,16 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         answered,
         recorded,
         refused,
+        repeats,
+        waited,
         resumed,
         crashes,
         virtual_ms,
     } = verdict.counts;
     let counts = json!({
         "askings": askings, "posts": posts, "executions": executions, "answered": answered,
-        "recorded": recorded, "refused": refused, "resumed": resumed, "crashes": crashes,
+        "recorded": recorded, "refused": refused, "repeats": repeats, "waited": waited,
+        "resumed": resumed, "crashes": crashes,
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
