@@ -249,7 +249,7 @@ fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {
         key,
         ms: random.one_of(&[0, 30, 300, 2_000, 6_000, 15_000]),
         steps: random.one_of(&[0, 0, 1, 3, 10]),
-        bytes: random.one_of(&[0, 0, 100, 3_000]),
+        bytes: random.one_of(&[0, 0, 100, 3_000, 12_000]),
         charge: random.percent(85),
         asks: random.percent(12),
     };
@@ -268,9 +268,9 @@ fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {
         token: if kind == Kind::Aware { random.percent(80) } else { random.percent(15) },
         leaves,
         cancel_ms: random.percent(8).then(|| random.between(0, 10_000)),
-        pause_ms: random.one_of(&[0, 0, 0, 0, 20, 700]),
+        pause_ms: random.one_of(&[0, 0, 0, 20, 20, 700]),
         retry_ms: random.one_of(&[20, 200, 1_000, 3_000]),
-        chase: random.percent(50).then(|| (random.between(20, 250), CHASE_KEY + key)),
+        chase: random.percent(80).then(|| (random.between(20, 250), CHASE_KEY + key)),
     }
 }
 

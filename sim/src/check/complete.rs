@@ -68,6 +68,12 @@ fn misread(facts: &Facts, asked: &Asked) -> Option<(u64, String)> {
     None
 }
 
+/// A call that may run twice makes way for its twin (row 6).
+fn is_superseded(facts: &Facts, key: Key) -> bool {
+    let mut executions = facts.executions.values().filter(|executed| executed.key == key);
+    facts.askings_of(key).count() > 1 && executions.all(|executed| !executed.charge)
+}
+
 /// Something was lost while a call with these arguments ran, or was on its way: nobody can know.
 fn is_unknown(plan: &Plan, facts: &Facts, key: Key) -> bool {
     facts.losses.iter().any(|(lost_ms, of_gateway)| {
@@ -98,7 +104,11 @@ fn is_possible(plan: &Plan, facts: &Facts, asked: &Asked, outcome: &Outcome) -> 
     match outcome {
         Outcome::Answered(..) | Outcome::Cancelled | Outcome::Dropped => true,
         Outcome::Refused(40903) => plan.on_repeat == OnRepeat::Reject,
-        Outcome::Refused(40906) => has_cancelled_sister() || is_unknown(plan, facts, asked.key),
+        Outcome::Refused(40906) => {
+            has_cancelled_sister()
+                || is_superseded(facts, asked.key)
+                || is_unknown(plan, facts, asked.key)
+        }
         Outcome::Refused(_) | Outcome::Failed(_) => false,
         Outcome::NothingToResume => has_cancelled_sister(),
         Outcome::Patience => false,

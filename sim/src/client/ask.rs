@@ -150,7 +150,7 @@ impl Pursuit<'_> {
 
     async fn resume(&mut self, opened: &Opened, cursor: String) -> Next {
         let on = For { asking: self.asking, opened };
-        let reading = self.client.get(on, cursor.clone()).await;
+        let reading = self.client.get(on, cursor.clone(), self.plan.pause_ms).await;
         let may_chase =
             self.plan.cancel_ms.is_none() && !std::mem::replace(&mut self.has_chased, true);
         let chase = self.plan.chase.filter(|_| may_chase);

@@ -91,7 +91,12 @@ impl Client {
     }
 
     /// Asks for what follows a cursor.
-    pub async fn get(&self, on: For<'_>, cursor: String) -> Result<Reading, Learned> {
+    pub async fn get(
+        &self,
+        on: For<'_>,
+        cursor: String,
+        pause_ms: u64,
+    ) -> Result<Reading, Learned> {
         let Ok(end) = self.clients.net.connect(self.number).await else {
             return Err(Learned::Unreachable);
         };
@@ -100,7 +105,10 @@ impl Client {
         let mut headers = self.headers(on.opened);
         headers.push(("last-event-id", cursor.clone()));
         match Exchange::send(end, &request("GET", &headers, "")).await {
-            Ok(exchange) => Ok(Reading { exchange, cursor: Some(cursor), retry_ms: None }),
+            Ok(mut exchange) => {
+                exchange.pause = Duration::from_millis(pause_ms);
+                Ok(Reading { exchange, cursor: Some(cursor), retry_ms: None })
+            }
             Err(_) => Err(Learned::Lost),
         }
     }
