@@ -107,7 +107,7 @@ pub(crate) fn sim_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failure
     let folder = workspace_root().join("sim");
     let mut tests = cargo();
     tests.current_dir(&folder).args(["test", "--locked", "--quiet"]);
-    runner.command("sim-checkers", tests, 15 * MINUTE, |log| plan::note_tests(log))?;
+    runner.command("sim-checkers", tests, 15 * MINUTE, plan::note_tests)?;
     build_apart(runner, "sim-build", "sim", &[])?;
     let mut program = cargo();
     program.current_dir(&folder).args(["run", "--quiet", "--locked", "--"]).args(args);

@@ -46,9 +46,23 @@ fn overtaken(
             continue;
         }
         let mut answers = facts.in_kernel(*exec).filter(|(other, _)| *other != conn);
-        if let Some((_, at_ms)) = answers.find(|(_, at_ms)| *at_ms < until_ms) {
+        let overtakes = |at_ms: u64| at_ms < until_ms && brings_news(facts, conn, at_ms);
+        if let Some((_, at_ms)) = answers.find(|(_, at_ms)| overtakes(*at_ms)) {
             return Some((at_ms, *exec));
         }
     }
     None
+}
+
+/// Something comes on that connection after `at_ms` that no other has brought by then: what a
+/// client has read elsewhere it may have confirmed.
+fn brings_news(facts: &Facts, conn: Conn, at_ms: u64) -> bool {
+    let Some(connection) = facts.connections.get(&conn) else { return false };
+    let others = || facts.connections.iter().filter(|(other, _)| **other != conn);
+    let is_there = |mark: Mark| {
+        let mut marks = others().flat_map(|(_, other)| &other.marks);
+        marks.any(|(there_ms, there)| *there == mark && *there_ms <= at_ms)
+    };
+    let mut replayed = connection.marks.iter().take_while(|(_, mark)| *mark != Mark::ReplayEnd);
+    replayed.any(|(later_ms, mark)| *later_ms > at_ms && !is_there(*mark))
 }

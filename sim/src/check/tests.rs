@@ -108,6 +108,7 @@ fn an_answer_that_overtakes_a_replay_is_seen() {
             (16, What::Executed { exec: 2, key, session, charge: true }),
             (17, What::Head { conn: 3, status: 200, replays: false }),
             (in_kernel_ms, What::InKernel { conn: 3, mark: Mark::Answer(2) }),
+            (30, What::InKernel { conn: 2, mark: Mark::Progress(9, 1) }),
             (30, What::InKernel { conn: 2, mark: Mark::ReplayEnd }),
             (31, What::Settled { client, asking, outcome: Outcome::Answered(2, false) }),
         ]);
