@@ -107,7 +107,7 @@ impl Tools {
         let mut stop = Stop { tools: self, exec, is_done: false };
         for step in 1..=work.steps {
             sleep(pause).await;
-            let message = format!("<step {exec}/{step}>{filling}");
+            let message = format!("{filling}<step {exec}/{step}>");
             let params = json!({ "progressToken": token, "progress": step, "message": message });
             let method = "notifications/progress";
             let said = json!({ "jsonrpc": "2.0", "method": method, "params": params });
@@ -118,7 +118,8 @@ impl Tools {
         sleep(pause).await;
         stop.is_done = true;
         self.history.record(What::Produced { exec, steps: work.steps });
-        let text = format!("<ran {exec}>{filling}");
+        // At the end: where it is, all of it is.
+        let text = format!("{filling}<ran {exec}>");
         let result = json!({ "content": [{ "type": "text", "text": text }] });
         json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()
     }

@@ -209,11 +209,11 @@ impl Facts {
         })
     }
 
-    /// What the gateway's clock showed.
+    /// What the clock of a session may show, which never goes back.
     pub fn clock_ms(&self, at_ms: u64) -> u64 {
-        let set = self.skews.iter().take_while(|(set_ms, _)| *set_ms <= at_ms).last();
-        // An hour more, so that it cannot go below zero.
-        (at_ms + 100 * 3_600_000).saturating_add_signed(set.map_or(0, |(_, skew_ms)| *skew_ms))
+        let set = self.skews.iter().take_while(|(set_ms, _)| *set_ms <= at_ms);
+        let ahead_ms = set.map(|(_, skew_ms)| *skew_ms).max().unwrap_or_default();
+        at_ms.saturating_add_signed(ahead_ms.max(0))
     }
 
     /// True if something disturbed everybody between two times.
