@@ -46,7 +46,8 @@ impl Told {
         let of = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         format!(
             "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
-             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, {} crashes, {:.1} h of virtual time",
+             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, \
+             {} crashes, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
             of("executions"),
