@@ -24,8 +24,8 @@ usage: cargo xtask COMMAND
                   reason pages, links, licences (seconds; builds nothing)
   test            fmt, tidy, clippy, all tests, cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
-                  100 rounds of crash, a quick bench, the model check, the official
-                  conformance suites
+                  100 rounds of crash, a quick bench, the model check, 200 seeds of the
+                  simulation, the official conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -51,6 +51,9 @@ usage: cargo xtask COMMAND
   mutants [FILE...]
                   changes of the rule's code, one at a time (all, or those in files below
                   crates/core/src): a test must notice each (docs/proof.md; hours)
+  sim [--seeds N] [--from SEED] [--seed SEED] [--without PART]
+                  the real gateway under a simulated network, disk and clock: 200 seeds,
+                  or one with its log; the same seed is the same run (docs/proof.md)
   crash [ARGS...] release build, then e2e/proofs/crash.py: 100 rounds (--rounds N) of
                   calls, kill -9 and restart; nothing lost, nothing run twice
   churn [--sessions N]
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         ["proxies", rest @ ..] => proofs::proxies(rest),
         ["model", rest @ ..] => proofs::model(rest),
         ["mutants", files @ ..] => mutants::run(files),
+        ["sim", rest @ ..] => proofs::sim(rest),
         [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
         ["churn", rest @ ..] => proofs::churn(rest),
         ["bench", rest @ ..] => bench::run(rest),

@@ -53,12 +53,15 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         proofs::crash_step(&mut runner)?;
         bench::steps(&mut runner, "store", &["--quick"])?;
         proofs::model_step(&mut runner, &[])?;
+        proofs::sim_step(&mut runner, &[])?;
         proofs::conformance_steps(&mut runner, &[])?;
     }
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!("release build, end to end (cargo xtask e2e), crash, bench, model, conformance");
+        println!(
+            "release build, end to end (cargo xtask e2e), crash, bench, model, sim, conformance"
+        );
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ fn run_cargo(
 }
 
 /// A run in which no test ran is a failure: a filter or a broken manifest must not look green.
-fn note_tests(log: &Path) -> Result<String, Failure> {
+pub(crate) fn note_tests(log: &Path) -> Result<String, Failure> {
     let count = TestCount::from_log(&read_log(log)?);
     if count.passed == 0 {
         return Err(Failure::new("no test ran"));

@@ -1,4 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`, `model`:
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`, `model`,
+//! `sim`:
 //! proofs by programs of their own.
 
 use std::time::Duration;
@@ -88,6 +89,29 @@ pub(crate) fn model_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failu
     program.current_dir(workspace_root().join("model"));
     program.args(["run", "--quiet", "--locked", "--release", "--"]).args(args);
     runner.command("model", program, 15 * MINUTE, |log| {
+        print_lines(&tail(log, LINES_MAX));
+        Ok(String::new())
+    })
+}
+
+/// Builds and runs the simulation (docs/proof.md).
+pub(crate) fn sim(args: &[&str]) -> Result<(), Failure> {
+    let mut runner = plan::runner()?;
+    sim_step(&mut runner, args)?;
+    runner.print_summary();
+    Ok(())
+}
+
+/// As `sim`, as a step of something larger. First its checkers are shown broken histories.
+pub(crate) fn sim_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failure> {
+    let folder = workspace_root().join("sim");
+    let mut tests = cargo();
+    tests.current_dir(&folder).args(["test", "--locked", "--quiet"]);
+    runner.command("sim-checkers", tests, 15 * MINUTE, plan::note_tests)?;
+    build_apart(runner, "sim-build", "sim", &[])?;
+    let mut program = cargo();
+    program.current_dir(&folder).args(["run", "--quiet", "--locked", "--"]).args(args);
+    runner.command("sim", program, 60 * MINUTE, |log| {
         print_lines(&tail(log, LINES_MAX));
         Ok(String::new())
     })

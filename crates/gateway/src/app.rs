@@ -8,10 +8,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::net::TcpListener;
 use tower_service::Service;
 
-use crate::listen::{self, ListenConfig};
+use crate::listen::{self, ListenConfig, Listener};
 use crate::passthrough::BoxError;
 
 /// Serves an application over HTTP/1.1 until `shutdown` is ready, and then ends its connections.
@@ -26,7 +25,7 @@ use crate::passthrough::BoxError;
 /// have ended in order before their connections are closed. Connections that are still open
 /// `drain_ms` later are cut. Sockets are set up by the default limits; for others see
 /// [`serve_with`]. Upgrades of a connection (WebSocket) are not offered.
-pub async fn serve<S, B>(listener: TcpListener, app: S, shutdown: impl Future<Output = ()>)
+pub async fn serve<S, B>(listener: impl Listener, app: S, shutdown: impl Future<Output = ()>)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
         + Clone
@@ -42,7 +41,7 @@ where
 
 /// As [`serve`], by the operator's limits (`&Limits` will do), or with HTTP/2 beside HTTP/1.1.
 pub async fn serve_with<S, B>(
-    listener: TcpListener,
+    listener: impl Listener,
     app: S,
     config: impl Into<ListenConfig>,
     shutdown: impl Future<Output = ()>,

@@ -208,7 +208,8 @@ impl RejoinLayer {
     {
         let settings = Arc::new(self.config.settings.clone());
         let limits = Arc::new(settings.limits.clone());
-        let upstream = ServiceUpstream::at(self.endpoint.clone(), service, self.name(), limits);
+        let (endpoint, name) = (self.endpoint.clone(), self.name());
+        let upstream = ServiceUpstream::at(endpoint, service, name, false, limits);
         let mut config = GatewayConfig::new(settings, Arc::new(upstream), Arc::clone(&self.store));
         config.allowed_hosts.clone_from(&self.config.allowed_hosts);
         config.allowed_origins.clone_from(&self.config.allowed_origins);

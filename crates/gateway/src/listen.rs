@@ -17,14 +17,13 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use rejoin_core::limits::Limits;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::passthrough::BoxError;
-use crate::tap::{Protocol, Tap};
+use crate::tap::{Protocol, Tap, Transport, TransportOptions};
 
 /// Pause after the system refused to accept, for instance because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,6 +65,26 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Bind
     Ok((listener, bound))
 }
 
+/// Where connections come from.
+pub trait Listener: Send {
+    /// What they run over.
+    type Transport: Transport;
+
+    /// Accepts the next connection. A future that is dropped loses none.
+    ///
+    /// # Errors
+    /// Of one connection (its client was gone already), or of the system, which may pass.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Transport>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Transport = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        Self::accept(self).await.map(|(stream, _peer)| stream)
+    }
+}
+
 /// Serves connections of `listener` until `shutdown` is ready, then ends them.
 ///
 /// `service` answers each request; its extensions carry the [`Wire`](crate::tap::Wire) of the
@@ -77,14 +96,15 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Bind
 /// (GOAWAY). Running responses go on: the caller ends them. Connections still open after `drain`
 /// are cut; their number is returned.
 /// A connection that fails or panics ends alone. Dropping the future cuts every connection.
-pub async fn serve<S, F, B>(
-    listener: TcpListener,
+pub async fn serve<L, S, F, B>(
+    listener: L,
     config: impl Into<ListenConfig>,
     service: S,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) -> usize
 where
+    L: Listener,
     S: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
@@ -125,10 +145,10 @@ where
 }
 
 /// Accepts the next connection; survives every error of the system.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept<L: Listener>(listener: &L) -> L::Transport {
     loop {
         match listener.accept().await {
-            Ok((stream, _peer)) => return stream,
+            Ok(stream) => return stream,
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::debug!(%error, "cannot accept connections, trying again");
@@ -163,8 +183,7 @@ struct Settings {
     http2: Option<http2::Settings>,
     /// Time until a connection says something.
     silence: Duration,
-    user_timeout: Duration,
-    keepalive: TcpKeepalive,
+    transport: TransportOptions,
     linger: Duration,
     /// True once a socket could not be set up: the next ones will fail in the same way.
     has_failed: Arc<AtomicBool>,
@@ -173,35 +192,21 @@ struct Settings {
 impl Settings {
     fn new(config: &ListenConfig) -> Self {
         let ListenConfig { limits, http2 } = config;
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_millis(limits.tcp_keepalive_time_ms))
-            .with_interval(Duration::from_millis(limits.tcp_keepalive_interval_ms))
-            .with_retries(limits.tcp_keepalive_probes);
         Self {
             http1: http1::Settings::new(limits),
             http2: http2.then(|| http2::Settings::new(limits)),
             silence: Duration::from_millis(limits.request_head_max_ms),
-            user_timeout: Duration::from_millis(limits.tcp_user_timeout_ms),
-            keepalive,
+            transport: TransportOptions::new(limits),
             // After this long a reset no longer counts.
             linger: Duration::from_millis(limits.reset_window_ms),
             has_failed: Arc::default(),
         }
     }
 
-    /// Small events leave at once (`TCP_NODELAY`), a path that went dead is noticed with bytes in
-    /// flight (`TCP_USER_TIMEOUT`) and without (keep-alive probes).
-    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(stream);
-        socket.set_tcp_user_timeout(Some(self.user_timeout))?;
-        socket.set_tcp_keepalive(&self.keepalive)
-    }
-
     /// Serves one connection to its end, then watches how the peer takes the end.
     async fn converse<S, F, B>(
         self,
-        stream: TcpStream,
+        stream: impl Transport,
         service: Arc<S>,
         mut stop: watch::Receiver<bool>,
     ) where
@@ -210,7 +215,7 @@ impl Settings {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if let Err(error) = self.prepare(&stream) {
+        if let Err(error) = stream.prepare(&self.transport) {
             // A client that has left already fails so too, but what every socket refuses is news.
             if self.has_failed.swap(true, Ordering::Relaxed) {
                 tracing::debug!(%error, "a connection ended before it was set up");

@@ -135,22 +135,23 @@ impl Gateway {
             let session = SessionTag::new(&key);
             tracing::warn!(%session, %error, "what a session owes could not be counted");
         }
-        let principal = Principal::stored(loaded.principal, origin.anonymous);
+        let (fence, owner, version) = (loaded.fence, loaded.principal, loaded.version);
+        let principal = Principal::stored(owner, origin.anonymous);
+        let settings = self.settings().clone();
+        let (start, stored) = parts_of(key, loaded, self.ledger_epoch(), settings)?;
         let parts = DriverParts {
             store: self.store(),
-            fence: loaded.fence,
-            principal: loaded.principal,
-            version: loaded.version,
+            fence,
+            principal: owner,
+            version,
             upstream: self.upstream().clone(),
             opened: None,
             initialize: origin.initialize,
             sending: self.sending(),
             notes: self.notes(),
             connections: self.connections(),
-            clock: self.clock(),
+            clock: self.clock().not_before(stored.latest_ms()),
         };
-        let settings = self.settings().clone();
-        let (start, stored) = parts_of(key, loaded, self.ledger_epoch(), settings)?;
         let agreed = start.agreed.clone();
         let handle = SessionHandle::restart(start, stored, unsent, parts);
         tracing::info!(session = %handle.tag(), revision = %agreed, "a session goes on");

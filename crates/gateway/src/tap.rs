@@ -14,7 +14,9 @@ mod hangup;
 mod preface;
 mod progress;
 mod socket;
+mod tcp;
 mod tcp_info;
+mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub use self::preface::Protocol;
 use self::progress::Shared;
 pub use self::socket::{Linger, Tap};
+pub use self::transport::{Transport, TransportOptions};
 
 /// The pause between two looks at the acknowledged bytes is this share of the wait so far.
 const ACK_POLL_SHARE: u32 = 10;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ pub enum Fault {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     plans: Mutex<Plans>,
+    ahead_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -78,7 +80,13 @@ struct Plan {
 impl FaultStore {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, plans: Mutex::default() }
+        Self { inner, plans: Mutex::default(), ahead_ms: AtomicU64::new(0) }
+    }
+
+    /// What is loaded from now on is dated so much later, in milliseconds: as it looks to a process
+    /// before whose start the system's time was put back.
+    pub fn put_clock_back(&self, ms: u64) {
+        self.ahead_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Injects `fault` into the calls of `operation` in `calls`, counted from now: `1..=1` is the
@@ -146,6 +154,23 @@ impl FaultStore {
     }
 }
 
+/// The same, with every moment that it tells of later by so much.
+fn dated_later(mut loaded: Loaded, ms: u64) -> Loaded {
+    let later = |at_ms: Option<u64>| at_ms.map(|at_ms| at_ms + ms);
+    for call in &mut loaded.calls {
+        call.claimed_ms += ms;
+        call.heard_ms += ms;
+        (call.ended_ms, call.lost_ms) = (later(call.ended_ms), later(call.lost_ms));
+    }
+    for stream in &mut loaded.streams {
+        stream.opened_ms += ms;
+        stream.ended_ms = later(stream.ended_ms);
+        stream.settled_ms = later(stream.settled_ms);
+        stream.detached_since_ms = later(stream.detached_since_ms);
+    }
+    loaded
+}
+
 enum Failing {
     NotDone(Failure),
     Lost(Failure),
@@ -189,7 +214,12 @@ impl Store for FaultStore {
     }
 
     async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
-        pass!(self, Load, LoadError, self.inner.load(session))
+        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
+        let load = async {
+            let loaded = self.inner.load(session).await?;
+            Ok(loaded.map(|loaded| dated_later(loaded, ahead_ms)))
+        };
+        pass!(self, Load, LoadError, load)
     }
 
     async fn commit(

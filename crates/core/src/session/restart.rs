@@ -29,6 +29,20 @@ pub struct Stored {
     pub last_seq: Seq,
 }
 
+impl Stored {
+    /// The latest moment that it tells of: no clock that goes on with it may show less (design
+    /// section 4, "monotone per session").
+    pub fn latest_ms(&self) -> u64 {
+        let calls = self.calls.iter().flat_map(|call| {
+            [Some(call.claimed_ms), Some(call.heard_ms), call.ended_ms, call.lost_ms]
+        });
+        let streams = self.streams.iter().flat_map(|stream| {
+            [Some(stream.opened_ms), stream.ended_ms, stream.settled_ms, stream.detached_since_ms]
+        });
+        calls.chain(streams).flatten().max().unwrap_or_default()
+    }
+}
+
 /// How far the log of one stream goes: its row is not written again for every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
@@ -125,6 +139,8 @@ impl Session {
             StreamState::Held => self.withdraw_lost(id, now_ms, out),
             StreamState::Live => {
                 stream.scarred = true;
+                // What had left was not written down: any of it may have, so a re-send is none.
+                stream.cursors.send(stream.cursors.produced);
                 let to = if owes { StreamState::Owed } else { StreamState::Abandoned };
                 self.move_stream(id, to, now_ms, out);
             }

@@ -358,6 +358,17 @@ fn n3_a_resend_is_none_once_an_event_left() {
 }
 
 #[test]
+fn n3_a_resend_is_none_after_a_restart_before_which_an_event_may_have_left() {
+    let mut rig = Rig::plain();
+    rig.post(&charge("1"));
+    rig.progress(rig.executed()[0], 1);
+    rig.restart();
+    let again = rig.post(&charge("1"));
+    assert_eq!(reason(&rig, again), Some(Reason::OutcomeUnknown));
+    assert!(rig.decided().iter().all(|(_, row, _)| *row != 4));
+}
+
+#[test]
 fn n4_the_window_runs_from_the_later_of_end_and_abandonment() {
     let mut rig = Rig::plain();
     let first = rig.post(&charge("1"));

@@ -7,7 +7,6 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tokio::io::Interest;
 use tokio::time::sleep;
 
 use super::WireEnd;
@@ -21,8 +20,7 @@ impl Linger {
     /// that end. Stays pending if a read has seen it: the reader knows.
     pub async fn abandoned(&self) {
         let socket = &*self.0;
-        // Nothing asks for urgent data, so this waits for the end of the peer's side alone.
-        if socket.stream.ready(Interest::PRIORITY).await.is_err() {
+        if socket.stream.hung_up().await.is_err() {
             return pending().await;
         }
         loop {

@@ -1,35 +1,34 @@
 //! The socket wrapper that hyper reads from and writes to.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::progress::Shared;
-use super::{ACK_POLL_LONGEST, ACK_POLL_SHORTEST, Wire, WireEnd, tcp_info};
+use super::transport::Transport;
+use super::{ACK_POLL_LONGEST, ACK_POLL_SHORTEST, Wire, WireEnd};
 
 /// Bytes a lingering close reads and throws away before it stops waiting.
 /// A client that is refused in the middle of a large body reads the answer only afterwards; closed
 /// earlier, it would be reset and see no answer at all.
 const LINGER_READ_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The TCP socket. Its drop, when the last owner is gone, closes it and records what was known.
+/// The socket. Its drop, when the last owner is gone, closes it and records what was known.
 pub(super) struct Socket {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Box<dyn Transport>,
     pub(super) shared: Arc<Shared>,
 }
 
 impl Socket {
     pub(super) fn acked_bytes(&self) -> Option<u64> {
-        tcp_info::acked_bytes(&self.stream)
+        self.stream.acked_bytes()
     }
 
     fn everything_acked(&self) -> bool {
@@ -46,23 +45,19 @@ impl Socket {
     }
 
     fn shutdown_write(&self) -> io::Result<()> {
-        match SockRef::from(&self.stream).shutdown(Shutdown::Write) {
+        match self.stream.shutdown_write() {
             // The peer was faster.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }
     }
 
-    /// Readiness may be stale: after `WouldBlock` tokio has cleared it, and asking again
+    /// Readiness may be stale: after `WouldBlock` it has been cleared, and asking again
     /// registers the waker. Returning `Pending` without asking again would lose the wake-up.
-    fn poll_write_with(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_write_ready(cx)).map_err(|error| self.note_error(error))?;
-            match write(&self.stream) {
+            match self.stream.try_write(parts) {
                 Ok(bytes) => {
                     self.shared.record_write(bytes);
                     return Poll::Ready(Ok(bytes));
@@ -76,7 +71,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.shared.record_close(tcp_info::acked_bytes(&self.stream));
+        self.shared.record_close(self.stream.acked_bytes());
     }
 }
 
@@ -91,10 +86,10 @@ pub struct Tap {
 
 impl Tap {
     /// Wraps an accepted connection on which nothing was written yet.
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: impl Transport) -> Self {
         let socket = Arc::new_cyclic(|socket| {
             let shared = Arc::new(Shared::new(socket.clone()));
-            Socket { stream, shared }
+            Socket { stream: Box::new(stream), shared }
         });
         Self { socket, flushed_mark: 0, unread: Bytes::new() }
     }
@@ -132,7 +127,7 @@ impl AsyncRead for Tap {
         let socket = &self.socket;
         loop {
             ready!(socket.stream.poll_read_ready(cx)).map_err(|error| socket.note_error(error))?;
-            match socket.stream.try_read_buf(buf) {
+            match socket.stream.try_read(buf) {
                 Ok(0) => {
                     socket.shared.record_end(WireEnd::Fin);
                     return Poll::Ready(Ok(()));
@@ -154,7 +149,7 @@ impl AsyncWrite for Tap {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.socket.poll_write_with(cx, |stream| stream.try_write(buf))
+        self.socket.poll_write(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -162,7 +157,7 @@ impl AsyncWrite for Tap {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.socket.poll_write_with(cx, |stream| stream.try_write_vectored(bufs))
+        self.socket.poll_write(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -206,8 +201,7 @@ impl Linger {
 
     /// Closes at once, by a reset: what the peer did not take is thrown away, in the kernel too.
     pub fn cut(self) {
-        // Without the option the kernel keeps the bytes for a while: then they go a little later.
-        let _at_once = SockRef::from(&self.0.stream).set_linger(Some(Duration::ZERO)).is_ok();
+        self.0.stream.reset_on_close();
     }
 
     /// Waits until everything written is acknowledged or the connection broke.
@@ -229,8 +223,9 @@ impl Linger {
         let mut discarded = [0; 4096];
         let mut bytes_left = LINGER_READ_BYTES_MAX;
         while bytes_left > 0 {
-            let read = match socket.stream.readable().await {
-                Ok(()) => socket.stream.try_read(&mut discarded),
+            let readable = poll_fn(|context| socket.stream.poll_read_ready(context));
+            let read = match readable.await {
+                Ok(()) => socket.stream.try_read(&mut ReadBuf::new(&mut discarded)),
                 Err(error) => Err(error),
             };
             match read {

@@ -21,7 +21,7 @@ use tower_service::Service;
 use super::http::{
     Departure, Fault, HttpUpstream, HttpUpstreamError, Place, Transport, UpstreamAuth, forwarded,
 };
-use super::{OpenError, Opened, Opening, Upstream};
+use super::{OpenError, Opened, Opening, Resumed, Resumption, Upstream};
 use crate::passthrough::{BoxError, Passthrough, UpstreamBody};
 
 /// What the service is told to be: it is nobody's business under which names the gateway is known.
@@ -41,14 +41,19 @@ pub struct ServiceOptions {
     pub name: String,
     /// Headers of the client that the service sees, beside its `Authorization`.
     pub forward_headers: Vec<HeaderName>,
+    /// True if the service only stands for a server elsewhere, whose sessions outlive this process:
+    /// then they go on after a restart, as those of a server at a URL do.
+    pub outlives_process: bool,
     /// The limits of the product.
     pub limits: Arc<Limits>,
 }
 
 impl ServiceOptions {
-    /// A service named `service`. The client's `Authorization` is forwarded, no other header.
+    /// A service named `service`, which ends with this process. The client's `Authorization` is
+    /// forwarded, no other header.
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { name: "service".to_owned(), forward_headers: Vec::new(), limits }
+        let name = "service".to_owned();
+        Self { name, forward_headers: Vec::new(), outlives_process: false, limits }
     }
 }
 
@@ -127,14 +132,16 @@ impl ServiceUpstream {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let ServiceOptions { name, forward_headers, limits } = options;
-        Ok(Self::at(Endpoint::new(path, forward_headers)?, service, name, limits))
+        let ServiceOptions { name, forward_headers, outlives_process, limits } = options;
+        let endpoint = Endpoint::new(path, forward_headers)?;
+        Ok(Self::at(endpoint, service, name, outlives_process, limits))
     }
 
     pub(crate) fn at<S, B>(
         endpoint: Endpoint,
         service: S,
         name: String,
+        outlives: bool,
         limits: Arc<Limits>,
     ) -> Self
     where
@@ -146,7 +153,7 @@ impl ServiceUpstream {
     {
         let Endpoint { uri, forwarded } = endpoint;
         let headers = ::http::HeaderMap::new();
-        let place = Place { name, uri, auth: AUTH, forwarded, headers, outlives: false };
+        let place = Place { name, uri, auth: AUTH, forwarded, headers, outlives };
         Self { http: HttpUpstream::over(Calling(service), place, limits) }
     }
 }
@@ -155,6 +162,10 @@ impl ServiceUpstream {
 impl Upstream for ServiceUpstream {
     async fn open(&self, opening: Opening) -> Result<Opened, OpenError> {
         self.http.open(opening).await.map_err(of_this_process)
+    }
+
+    fn resume(&self, resumption: Resumption) -> Option<Resumed> {
+        self.http.resume(resumption)
     }
 
     fn name(&self) -> &str {

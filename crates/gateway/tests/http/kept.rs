@@ -260,3 +260,38 @@ async fn a_session_whose_log_failed_is_driven_again_without_its_client_and_idles
     assert_eq!(failing.log.usage().await?.sessions, 0, "and ended by its own timers");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_clock_that_was_put_back_before_a_restart_does_not_stretch_what_is_timed() -> TestResult {
+    let Failing { bench, log, _directory } = Failing::start().await?;
+    let session = bench.session().await?;
+    let call = Call::new(1, "one", json!({}));
+    let mut first = session.call(&call).await?;
+    first.clean_rest().await?;
+    // A stream that was resumed has no twins until its answer is delivered for `owed_grace_ms`.
+    let id = |place: usize| first.events()[place].id.clone();
+    session.get(id(0).as_deref()).await?.clean_rest().await?;
+    assert_eq!(
+        session.get(id(first.events().len() - 1).as_deref()).await?.head().await?.status,
+        405
+    );
+    bench.gateway.drain().await;
+
+    let mut settings = Settings { upstream_is_stateless: true, ..Settings::default() };
+    settings.limits.retry_ms = 50;
+    settings.limits.owed_grace_ms = Some(200);
+    let again = Bench::start_from(log.clone(), Greeting::Agrees, settings).await?;
+    log.put_clock_back(3_600_000);
+    let recovered = Gateway::recover(std::slice::from_ref(&again.gateway)).await?;
+    assert_eq!(recovered, Recovered { sessions: 1, left: 0 });
+    let session = session.by_way_of(again.address);
+    until("the same call as a new one", WAIT, async || {
+        let answer = session.answer(&call.again(2)).await?;
+        let is_refused = answer["error"]["data"]["reason"] == "request_in_flight";
+        assert!(is_refused || answer.get("result").is_some(), "{answer}");
+        Ok::<_, Failure>((!is_refused).then_some(()))
+    })
+    .await?;
+    assert_eq!(again.server.runs("one"), 1, "at this gateway");
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The checkers: each reads the history alone, and knows what a server can promise under the plan's
+//! configuration.
+
+mod complete;
+mod facts;
+mod isolation;
+mod live;
+mod once;
+mod order;
+
+use crate::history::Record;
+use crate::plan::Plan;
+
+use self::facts::Facts;
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub property: &'static str,
+    pub at_ms: u64,
+    pub what: String,
+}
+
+/// What the checkers say of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    pub violations: Vec<Violation>,
+    /// Executions that were too many, and that no server can prevent under this configuration, by
+    /// the documented limit.
+    pub limits: Vec<&'static str>,
+    pub counts: Counts,
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub askings: u64,
+    pub posts: u64,
+    pub executions: u64,
+    pub answered: u64,
+    pub recorded: u64,
+    pub refused: u64,
+    /// Repeats that did not run.
+    pub repeats: u64,
+    /// POSTs that had to wait for something.
+    pub waited: u64,
+    pub resumed: u64,
+    pub crashes: u64,
+    pub virtual_ms: u64,
+}
+
+/// Runs all checkers.
+pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
+    let facts = Facts::of(records);
+    let mut verdict = Verdict { counts: facts.counts, ..Verdict::default() };
+    once::check(plan, &facts, &mut verdict);
+    complete::check(plan, &facts, &mut verdict);
+    order::check(plan, &facts, &mut verdict);
+    isolation::check(&facts, &mut verdict);
+    live::check(plan, &facts, &mut verdict);
+    verdict.violations.sort_by_key(|violation| violation.at_ms);
+    verdict
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! The log that outlives the gateway: a memory store behind a disk that is slow, fails commits, and
+//! at a kill has applied what was not yet acknowledged, or not.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rejoin_core::effect::{Batch, Event};
+use rejoin_core::id::{Seq, StreamId};
+use rejoin_core::token::{DedupKey, DedupRecord};
+use rejoin_store::{
+    CommitError, CreateError, ExpireError, Expired, Failure, Fence, LoadError, Loaded,
+    MemoryLimits, MemoryStore, OpenError, Opened, Page, PrincipalKey, PrincipalUsage, ReadError,
+    RemoveError, SessionKey, Store, StreamWatch, TokenError, Usage, UsageError, Version,
+};
+use tokio::time::sleep;
+
+use crate::history::{History, What};
+use crate::random::Random;
+
+/// The epoch of the ledger: it is never lost.
+const EPOCH: u64 = 7;
+
+/// How the disk behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// A commit takes so long, in milliseconds.
+    pub commit_ms: (u64, u64),
+    /// Of 100 commits, so many fail: half of them were applied.
+    pub failing_percent: u64,
+}
+
+/// What every life of the gateway has in common.
+#[derive(Clone)]
+pub struct Disk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: MemoryStore,
+    history: History,
+    state: Mutex<State>,
+}
+
+struct State {
+    pace: Pace,
+    random: Random,
+    life: u32,
+    next: u64,
+    /// Commits on their way.
+    pending: BTreeMap<u64, (SessionKey, Fence, Version, Batch)>,
+}
+
+impl Disk {
+    /// # Errors
+    /// If the memory store cannot be made.
+    pub fn new(limits: MemoryLimits, history: History, random: Random) -> Result<Self, OpenError> {
+        let store = MemoryStore::new(limits)?;
+        let pace = Pace::default();
+        let state = State { pace, random, life: 0, next: 0, pending: BTreeMap::new() };
+        Ok(Self { shared: Arc::new(Shared { store, history, state: Mutex::new(state) }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_pace(&self, pace: Pace) {
+        self.state().pace = pace;
+    }
+
+    /// The gateway's process ends, and each commit on its way was applied, or not.
+    pub fn kill(&self) {
+        let mut applied = Vec::new();
+        {
+            let mut state = self.state();
+            state.life += 1;
+            for commit in std::mem::take(&mut state.pending).into_values() {
+                if state.random.percent(50) {
+                    applied.push(commit);
+                }
+            }
+        }
+        for (session, fence, version, batch) in applied {
+            // One that does not fit any more was not applied.
+            let _applied =
+                at_once(self.shared.store.commit(session, fence, version, batch)).is_ok();
+        }
+    }
+
+    /// The store as the process of this life sees it.
+    pub fn open(&self) -> Arc<dyn Store> {
+        let life = self.state().life;
+        Arc::new(Mounted { disk: self.clone(), life })
+    }
+}
+
+/// Runs a future of the store to its end, while nothing else runs: the memory store does some of
+/// its work on other threads, and these must not decide the order of things.
+fn at_once<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(tokio::task::unconstrained(future));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park_timeout(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// The disk in one life of the gateway: after it, nothing is answered any more.
+struct Mounted {
+    disk: Disk,
+    life: u32,
+}
+
+enum Fate {
+    Done,
+    Lost,
+    /// It was done, and nobody is told.
+    Ambiguous,
+}
+
+impl Mounted {
+    /// Stays pending once this life is over.
+    async fn alive(&self) {
+        if self.disk.state().life != self.life {
+            std::future::pending().await
+        }
+    }
+
+    async fn ask<T>(&self, asked: impl Future<Output = T>) -> T {
+        self.alive().await;
+        at_once(asked)
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.disk.shared.store
+    }
+}
+
+fn broken() -> Failure {
+    Failure::new("write the log", "wait", io::ErrorKind::Other.into())
+}
+
+#[async_trait]
+impl Store for Mounted {
+    fn epoch(&self) -> Option<u64> {
+        Some(EPOCH)
+    }
+
+    async fn sessions(
+        &self,
+        after: Option<SessionKey>,
+        rows_max: usize,
+    ) -> Result<Vec<SessionKey>, LoadError> {
+        self.ask(self.store().sessions(after, rows_max)).await
+    }
+
+    async fn create(
+        &self,
+        session: SessionKey,
+        principal: PrincipalKey,
+    ) -> Result<Opened, CreateError> {
+        self.ask(self.store().create(session, principal)).await
+    }
+
+    async fn load(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
+        self.ask(self.store().load(session)).await
+    }
+
+    async fn commit(
+        &self,
+        session: SessionKey,
+        fence: Fence,
+        expected: Version,
+        batch: Batch,
+    ) -> Result<Version, CommitError> {
+        self.alive().await;
+        let (number, delay_ms, fate) = {
+            let mut state = self.disk.state();
+            let (low, high) = state.pace.commit_ms;
+            let percent = state.pace.failing_percent;
+            let fate = match (state.random.percent(percent), state.random.percent(50)) {
+                (false, _) => Fate::Done,
+                (true, false) => Fate::Lost,
+                (true, true) => Fate::Ambiguous,
+            };
+            let delay_ms = state.random.between(low, high);
+            state.next += 1;
+            let number = state.next;
+            if delay_ms > 0 {
+                state.pending.insert(number, (session, fence, expected, batch.clone()));
+            }
+            (number, delay_ms, fate)
+        };
+        if delay_ms > 0 {
+            sleep(Duration::from_millis(delay_ms)).await;
+            self.alive().await;
+            self.disk.state().pending.remove(&number);
+        }
+        let commit = self.store().commit(session, fence, expected, batch);
+        if let Fate::Done = fate {
+            return at_once(commit);
+        }
+        self.disk.shared.history.record(What::StoreFailed);
+        match fate {
+            Fate::Lost => Err(CommitError::Io(broken())),
+            _ => {
+                at_once(commit)?;
+                Err(CommitError::Ambiguous(broken()))
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Seq,
+        bytes_max: usize,
+    ) -> Result<Page, ReadError> {
+        self.ask(self.store().read(session, stream, after, bytes_max)).await
+    }
+
+    async fn read_part(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+        offset: usize,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, ReadError> {
+        self.ask(self.store().read_part(session, stream, seq, offset, bytes_max)).await
+    }
+
+    async fn read_one(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        seq: Seq,
+    ) -> Result<Option<Event>, ReadError> {
+        self.ask(self.store().read_one(session, stream, seq)).await
+    }
+
+    async fn watch(&self, session: SessionKey, stream: StreamId) -> Result<StreamWatch, ReadError> {
+        self.ask(self.store().watch(session, stream)).await
+    }
+
+    async fn token(&self, key: DedupKey) -> Result<Option<DedupRecord>, TokenError> {
+        self.ask(self.store().token(key)).await
+    }
+
+    async fn remove(&self, session: SessionKey, fence: Fence) -> Result<(), RemoveError> {
+        self.ask(self.store().remove(session, fence)).await
+    }
+
+    async fn expire(&self, now_ms: u64, rows_max: usize) -> Result<Expired, ExpireError> {
+        self.ask(self.store().expire(now_ms, rows_max)).await
+    }
+
+    async fn usage(&self) -> Result<Usage, UsageError> {
+        self.ask(self.store().usage()).await
+    }
+
+    async fn principal_usage(&self, principal: PrincipalKey) -> Result<PrincipalUsage, UsageError> {
+        self.ask(self.store().principal_usage(principal)).await
+    }
+}
