@@ -40,7 +40,7 @@ pub use continuation::{Continuation, OpenRequest, UpstreamCursor};
 pub use fingerprint::Judgement;
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
-pub use row::{Reserved, SessionRow};
+pub use row::{Reserved, SessionRow, read_row};
 pub use view::{CallView, SessionView, StreamView};
 
 use crate::effect::{Effect, Output};
