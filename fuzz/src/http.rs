@@ -40,9 +40,12 @@ const PASSES_MS: [u64; 8] = [1, 50, 1_000, 3_000, 6_000, 11_000, 35_000, 100_000
 /// | `h` | POST a call, with these further header lines |
 /// | `d` | DELETE |
 /// | `r` | send this as it is |
-/// | `s` | the next call is answered with: digit 0 JSON, 1 a stream, 2 a stream without end, 3 nothing, 4 this as JSON, 5 this as a stream, 6 and 7 this with status 404 and 500 |
+/// | `s` | the next call is answered so: see below |
 /// | `w` | time passes, the digit says how much |
 /// | `x`, `f` | reset, finish the connection |
+///
+/// The digit of `s` says how: 0 JSON, 1 a stream, 2 one without end, 3 nothing; 4 this as JSON, 5
+/// this as a stream, 6 and 7 this with status 404 and 500.
 ///
 /// In what is sent, bytes 1 to 4 stand for: the session id, that of the well-behaved client, the
 /// event id read last, and an event id of the well-behaved client.
