@@ -2,6 +2,7 @@
 
 mod bench;
 mod failure;
+mod fuzz;
 mod matrix;
 mod metadata;
 mod mutants;
@@ -22,7 +23,8 @@ usage: cargo xtask COMMAND
 
   tidy            import directions, purity of core, lengths, banned words,
                   reason pages, links, licences (seconds; builds nothing)
-  test            fmt, tidy, clippy, all tests, cargo-deny when installed,
+  test            fmt, tidy, clippy, all tests, the corpus of the fuzz targets,
+                  cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
                   100 rounds of crash, a quick bench, the model check, 200 seeds of the
                   simulation, the official conformance suites
@@ -59,6 +61,9 @@ usage: cargo xtask COMMAND
   churn [--sessions N]
                   a day of 100,000 sessions over a log in a file, in virtual time:
                   file and memory stay flat, nothing is left (minutes)
+  fuzz [TARGET...] [--seconds S | --runs N | --input FILE | --keep]
+                  the targets of fuzz/ under libFuzzer, 60 s each (docs/proof.md): one
+                  input again, or what was grown into the corpus
   bench store [--quick]
                   figures of the log in a file, next to a raw append and sync loop
                   on the same disk in the same run (docs/performance.md)";
@@ -81,6 +86,7 @@ fn main() -> ExitCode {
         ["sim", rest @ ..] => proofs::sim(rest),
         [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
         ["churn", rest @ ..] => proofs::churn(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -9,7 +9,7 @@ use crate::needs::Kind;
 use crate::required::{NODE, PYTHON};
 use crate::runner::{Runner, print_lines, read_log, tail};
 use crate::test_count::TestCount;
-use crate::{bench, matrix, metadata, proofs, tidy};
+use crate::{bench, fuzz, matrix, metadata, proofs, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the end-to-end log that are shown when it passed.
@@ -45,6 +45,7 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
     let mut tests = cargo();
     tests.args(["test", "--locked", "--workspace"]);
     runner.command("test", tests, 40 * MINUTE, note_tests)?;
+    fuzz::replay_step(&mut runner)?;
     deny(&mut runner)?;
     if depth == Depth::Full {
         // Over stdio the matrix was among the tests.

@@ -41,7 +41,7 @@ pub use continuation::{Continuation, OpenRequest, UpstreamCursor};
 pub use fingerprint::Judgement;
 pub use restart::{Stored, Tail};
 pub use room::BackPressure;
-pub use row::{Reserved, SessionRow};
+pub use row::{Reserved, SessionRow, read_row};
 #[cfg(feature = "model-check")]
 pub use safeguard::Safeguard;
 pub use view::{CallView, SessionView, StreamView};

@@ -8,6 +8,8 @@ mod cors;
 mod delete;
 mod driver;
 mod exchange;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod gateway;
 mod get;
 pub mod handle;

@@ -32,6 +32,7 @@ mod writer;
 mod tests;
 
 use std::path::Path;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, RwLock};
 
 use async_trait::async_trait;
@@ -123,7 +124,7 @@ impl SqliteStore {
     pub async fn look(&self, session: SessionKey) -> Result<Option<Loaded>, LoadError> {
         let read = move |connection: &_| reads::load(connection, &session, None);
         let Some((loaded, tick)) = self.readers.read(read).await? else { return Ok(None) };
-        self.published(tick).await;
+        self.shared.published_up_to(tick).await?;
         Ok(Some(loaded))
     }
 
@@ -136,11 +137,14 @@ impl SqliteStore {
         let data_directory = Arc::new(DataDirectory::lock(directory)?);
         let mut connection = data_directory.open()?;
         let explain = |error| data_directory.explain(error);
-        let life = life::begin(&mut connection, options.durability).map_err(explain)?;
-        let books = Books::read(&connection, options.quota).map_err(explain)?;
+        let read = |connection: &_| Books::read(connection, options.quota);
+        let begun = life::begin(&mut connection, options.durability, read);
+        let (life, books) = begun.map_err(explain)?;
+        data_directory.keep(&connection).map_err(explain)?;
         let shared = Arc::new(Shared {
             books: RwLock::new(books),
             tails: Mutex::new(Tails::new(options.tail_bytes_max, options.stream_tail_bytes_max)),
+            begun: AtomicI64::new(life.tick),
             published: watch::Sender::new(life.tick),
         });
         let disk = Disk::new(connection, Arc::clone(&data_directory)).map_err(explain)?;
@@ -151,17 +155,6 @@ impl SqliteStore {
         Ok(Self { writer, readers, shared, epoch: life.epoch })
     }
 
-    /// Waits until the tails have a commit that was seen in the file: nobody who looks there next
-    /// may find less.
-    async fn published(&self, tick: i64) {
-        if *self.shared.published.borrow() >= tick {
-            return;
-        }
-        let mut published = self.shared.published.subscribe();
-        // It never closes while there is a store.
-        let _closed = published.wait_for(|newest| *newest >= tick).await;
-    }
-
     /// Reads something of a session in the file.
     async fn read_file<T: Send + 'static>(
         &self,
@@ -169,7 +162,7 @@ impl SqliteStore {
     ) -> Result<T, ReadError> {
         let seen = self.readers.read(work).await?;
         let (read, tick) = seen.ok_or(ReadError::UnknownSession)?;
-        self.published(tick).await;
+        self.shared.published_up_to(tick).await?;
         Ok(read)
     }
 }
@@ -242,10 +235,10 @@ impl Store for SqliteStore {
         let mut all = Vec::new();
         for seen in self.readers.read_each(read).await? {
             all.push(match seen {
-                Ok(Some((loaded, tick))) => {
-                    self.published(tick).await;
-                    Ok(Some(loaded))
-                }
+                Ok(Some((loaded, tick))) => match self.shared.published_up_to(tick).await {
+                    Ok(()) => Ok(Some(loaded)),
+                    Err(damaged) => Err(damaged.into()),
+                },
                 Ok(None) => Ok(None),
                 // Its row is damaged; the others are not.
                 Err(error) => Err(readers::unreadable(error).into()),
@@ -349,7 +342,7 @@ impl Store for SqliteStore {
     async fn token(&self, key: DedupKey) -> Result<Option<DedupRecord>, TokenError> {
         let found = self.readers.read(move |connection| tokens::find(connection, &key)).await?;
         let Some((record, tick)) = found else { return Ok(None) };
-        self.published(tick).await;
+        self.shared.published_up_to(tick).await?;
         Ok(Some(record))
     }
 

@@ -50,7 +50,7 @@ impl Session {
 
     /// Opens a stream in a state.
     pub(super) fn open_stream(&mut self, state: StreamState, now_ms: u64) -> StreamId {
-        let id = StreamId(self.last_stream.0 + 1);
+        let id = StreamId(self.last_stream.0.saturating_add(1));
         self.last_stream = id;
         self.streams.insert(id, Stream::new(id, state, now_ms));
         self.changed_streams.insert(id);

@@ -1,7 +1,9 @@
 //! What of a session is not in its calls, streams and events, as the store keeps it.
 
 use bytes::Bytes;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::continuation::{Continuation, OpenRequest};
 use super::{Session, SessionStart};
@@ -14,6 +16,30 @@ use crate::tool::Tools;
 const BLOCK: u32 = 256;
 /// As [`BLOCK`], for events: they are many.
 const EVENTS_BLOCK: u64 = 4_096;
+
+/// Numbers of rows stay below this: neither times nor what is counted come near it, and sums of
+/// two of them fit.
+const NUMBER_MAX: u64 = 1 << 62;
+
+/// Reads a row as a store keeps it: of a session, a call, a stream.
+///
+/// # Errors
+/// If it is no such row, or has a number that none was ever written with: it is damaged.
+pub fn read_row<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    if has_numbers_beyond(&serde_json::from_slice(json)?) {
+        return Err(serde_json::Error::custom("a number in it is larger than any can be"));
+    }
+    serde_json::from_slice(json)
+}
+
+fn has_numbers_beyond(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_u64().is_none_or(|number| number >= NUMBER_MAX),
+        Value::Array(values) => values.iter().any(has_numbers_beyond),
+        Value::Object(members) => members.values().any(has_numbers_beyond),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
 
 /// One row for each session: written when it is made, and whenever something of it changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]

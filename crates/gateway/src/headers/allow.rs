@@ -50,7 +50,8 @@ pub fn check_host(text: &str) -> Result<String, AllowError> {
         return Err(AllowError::HostInUrl { meant });
     }
     let authority = text.parse::<Authority>().map_err(|_| AllowError::Host)?;
-    if authority.host().is_empty() || text.contains(['@', '*']) {
+    let is_place = !authority.host().is_empty() && has_port_or_none(&authority);
+    if !is_place || text.contains(['@', '*']) {
         return Err(AllowError::Host);
     }
     Ok(text.to_owned())
@@ -163,7 +164,7 @@ impl Allowed {
             return Err(HeaderError::BadHost);
         };
         let host: Authority = value.as_bytes().try_into().map_err(|_| HeaderError::BadHost)?;
-        if host.as_str().contains('@') {
+        if host.as_str().contains('@') || !has_port_or_none(&host) {
             return Err(HeaderError::BadHost);
         }
         // A request target with a host of its own overrides the header (RFC 9112 section 3.2.2).
@@ -199,8 +200,18 @@ impl Allowed {
         }
         let Ok(uri) = origin.parse::<Uri>() else { return false };
         let web = matches!(uri.scheme_str(), Some("http" | "https"));
-        web && uri.host().is_some_and(is_loopback)
+        let place = uri.authority();
+        web && place.is_some_and(has_port_or_none) && uri.host().is_some_and(is_loopback)
     }
+}
+
+/// False if what follows the host is no port (RFC 3986 section 3.2.3), which `Authority` may let
+/// pass.
+fn has_port_or_none(authority: &Authority) -> bool {
+    let (_, place) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
+    let rest = place.strip_prefix(authority.host()).unwrap_or(place);
+    let port = rest.strip_prefix(':');
+    rest.is_empty() || port.is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// True for `localhost` and every loopback address: no name server can make them another's.

@@ -99,6 +99,24 @@ fn who_is_not_let_in_is_named_with_the_remedy_if_it_can_be_shown() {
 }
 
 #[test]
+fn what_follows_the_host_is_a_port_or_nobody_is_let_in() {
+    let allowed = Allowed::new(&["gate.example".into()], &[], COMMAND);
+    let check = |fields: &[(HeaderName, &'static str)]| {
+        allowed.check(&Uri::from_static("/mcp"), &with(fields))
+    };
+    for host in ["localhost:A", "127.0.0.1:1x", "[::1]:-1", "[::1]280", "gate.example:evil.example"]
+    {
+        assert_eq!(check(&[(HOST, host)]), Err(HeaderError::BadHost), "{host}");
+        assert!(check_host(host).is_err(), "{host}");
+    }
+    for origin in ["http://localhost:A", "https://[::1]:1x"] {
+        let refused = check(&[(HOST, "localhost"), (ORIGIN, origin)]);
+        assert!(matches!(refused, Err(HeaderError::ForeignOrigin { .. })), "{origin}");
+    }
+    assert_eq!(check(&[(HOST, "localhost:")]), Ok(()));
+}
+
+#[test]
 fn only_loopback_and_allowed_origins_are_let_in() {
     let allowed = Allowed::new(&[], &["https://app.example".into()], COMMAND);
     let check = |origin| {

@@ -18,9 +18,10 @@ pub(super) struct Amounts {
 
 impl Amounts {
     fn add(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.sessions += other.sessions;
-        self.tokens += other.tokens;
+        // What a damaged file says may be any number.
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.sessions = self.sessions.saturating_add(other.sessions);
+        self.tokens = self.tokens.saturating_add(other.tokens);
     }
 }
 
@@ -75,8 +76,8 @@ impl Books {
         let of = |principals: &HashMap<PrincipalKey, Amounts>| {
             principals.get(principal).map_or(0, |amounts| amounts.bytes)
         };
-        let total = number(self.total.bytes + entries.total.bytes);
-        let own = number(of(&self.principals) + of(&entries.principals));
+        let total = number(self.total.bytes.saturating_add(entries.total.bytes));
+        let own = number(of(&self.principals).saturating_add(of(&entries.principals)));
         let check = |scope, used_bytes: u64, bytes_max| {
             let fits = used_bytes.checked_add(bytes).is_some_and(|sum| sum <= bytes_max);
             let refused = OverQuota { scope, used_bytes, added_bytes: bytes, bytes_max };

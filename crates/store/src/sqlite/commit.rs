@@ -130,7 +130,7 @@ impl Commit {
         let bytes = integer(added) - integer(chains.freed_bytes);
         let bounds = chains.write()?;
         transaction.enter(session.principal, Amounts { bytes, ..Amounts::default() });
-        session.bytes += bytes;
+        session.bytes = session.bytes.saturating_add(bytes);
         session.version = session.version.next();
         session.write(transaction)?;
         transaction.change(Change::Log {

@@ -1,11 +1,14 @@
 //! Lives of a database: what a power cut may have taken from the one before, and what follows.
 
+use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::sqlite::Durability;
 
 /// Transactions of one life: numbers of the next one start after these.
 const LIFE_TICKS: i64 = 1 << 40;
+/// Lives whose transactions have numbers.
+const LIVES_MAX: i64 = i64::MAX / LIFE_TICKS - 1;
 /// Epochs stay below this, so that JSON numbers of any client hold them.
 const EPOCH_MAX: i64 = 1 << 52;
 
@@ -23,7 +26,13 @@ pub(super) struct Life {
 ///
 /// A killed process loses nothing that was committed. Only if the machine went down (its boot id is
 /// another) and the end before was no clean one, commits that were not synced may be gone.
-pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusqlite::Result<Life> {
+///
+/// `read` reads what the life starts with; if it cannot, none has begun.
+pub(super) fn begin<T>(
+    connection: &mut Connection,
+    durability: Durability,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<(Life, T)> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let boot = boot();
     let is_clean = get(&transaction, "clean")? == Some(1);
@@ -32,7 +41,10 @@ pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusq
     if may_lack_commits && get(&transaction, "durability")? == Some(MEMORY) {
         forget_sessions(&transaction)?;
     }
-    let number = get(&transaction, "life")?.unwrap_or(0) + 1;
+    let former = get(&transaction, "life")?.unwrap_or(0);
+    let number = former.checked_add(1).filter(|number| (1..=LIVES_MAX).contains(number));
+    // Nobody starts a process that often: the file is damaged.
+    let number = number.ok_or(FromSqlError::OutOfRange(former))?;
     let epoch = match get(&transaction, "epoch")? {
         Some(epoch) => epoch,
         None => {
@@ -44,8 +56,9 @@ pub(super) fn begin(connection: &mut Connection, durability: Durability) -> rusq
     put(&transaction, "clean", 0)?;
     put(&transaction, "durability", code(durability))?;
     put(&transaction, "boot", boot)?;
+    let read = read(&transaction)?;
     transaction.commit()?;
-    Ok(Life { tick: number * LIFE_TICKS, epoch: epoch.unsigned_abs() })
+    Ok((Life { tick: number * LIFE_TICKS, epoch: epoch.unsigned_abs() }, read))
 }
 
 /// Notes that the life ends with everything synced. In a transaction.

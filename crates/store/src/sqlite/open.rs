@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 
 use crate::sqlite::failure;
@@ -146,8 +147,17 @@ impl DataDirectory {
         self.identify()?;
         self.check()?;
         let mut connection = self.connect_writer().map_err(|error| self.explain(error))?;
+        // What turns out to be damaged is left as it is.
+        let unchanged = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        unchanged.map_err(|error| self.explain(error))?;
         migrate(&mut connection, MIGRATIONS).map_err(|error| self.explain(error))?;
         Ok(connection)
+    }
+
+    /// The database is used: the log before it may be brought into it from now on.
+    pub(super) fn keep(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        connection.set_db_config(config, false).map(drop)
     }
 
     /// A connection that writes.

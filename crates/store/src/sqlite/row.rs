@@ -7,6 +7,7 @@ use std::io;
 
 use rejoin_core::effect::EventKind;
 use rejoin_core::id::Digest32;
+use rejoin_core::session::read_row;
 use rusqlite::types::{FromSqlError, Type};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +35,7 @@ pub(super) fn encode(row: &impl Serialize) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If it is no such row: the file is damaged.
 pub(super) fn decode<T: DeserializeOwned>(row: &[u8]) -> rusqlite::Result<T> {
-    serde_json::from_slice(row)
+    read_row(row)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Blob, error.into()))
 }
 

@@ -149,7 +149,7 @@ impl Operation for Remove {
             .connection
             .prepare_cached("insert into garbage (session, stream) values (?1, -1)")?
             .execute([row.number])?;
-        let amounts = Amounts { bytes: -row.bytes, sessions: -1, tokens: 0 };
+        let amounts = Amounts { bytes: row.bytes.saturating_neg(), sessions: -1, tokens: 0 };
         transaction.enter(row.principal, amounts);
         transaction.change(Change::Removed(self.session));
         Ok(Ok(()))

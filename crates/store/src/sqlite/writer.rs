@@ -11,15 +11,19 @@
 mod disk;
 mod thread;
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
+use rusqlite::types::FromSqlError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use crate::error::Failure;
 use crate::sqlite::Durability;
 use crate::sqlite::books::{Books, Entries};
 use crate::sqlite::failure::writer_is_gone;
 use crate::sqlite::operation::{Answer, Broken, Job, Operation, Posted};
+use crate::sqlite::readers::unreadable;
 use crate::sqlite::tail::Tails;
 pub(super) use disk::Disk;
 use thread::WriterThread;
@@ -34,6 +38,8 @@ const QUEUE_BYTES_MAX: u32 = 64 * 1024 * 1024;
 pub(super) struct Shared {
     pub(super) books: RwLock<Books>,
     pub(super) tails: Mutex<Tails>,
+    /// Number of the last transaction that was begun.
+    pub(super) begun: AtomicI64,
     /// Number of the last transaction that the tails have.
     pub(super) published: watch::Sender<i64>,
 }
@@ -47,6 +53,25 @@ impl Shared {
     /// The books, to look at.
     pub(super) fn books(&self) -> RwLockReadGuard<'_, Books> {
         self.books.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the tails have a commit that was seen in the file: nobody who looks there next
+    /// may find less.
+    ///
+    /// # Errors
+    /// If no such commit can have been seen: the number is damaged, and waiting for it would not
+    /// end.
+    pub(super) async fn published_up_to(&self, tick: i64) -> Result<(), Failure> {
+        if *self.published.borrow() >= tick {
+            return Ok(());
+        }
+        if tick > self.begun.load(Ordering::Acquire) {
+            return Err(unreadable(FromSqlError::OutOfRange(tick).into()));
+        }
+        let mut newest = self.published.subscribe();
+        // It never closes while there is a store.
+        let _closed = newest.wait_for(|newest| *newest >= tick).await;
+        Ok(())
     }
 
     fn enter(&self, entries: Entries) {

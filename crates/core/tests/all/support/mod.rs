@@ -1,6 +1,7 @@
 //! A session on a virtual clock, with a log, a client and a server that the test plays itself.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its own part")]
 
+pub mod conversation;
 pub mod rows;
 
 use std::collections::BTreeMap;

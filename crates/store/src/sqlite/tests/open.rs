@@ -142,3 +142,92 @@ async fn a_database_that_was_not_finished_is_made_again() {
     Log::create(&store, "s").await;
     assert!(!directory.path().join("rejoin.db.new").exists());
 }
+
+#[tokio::test]
+async fn a_number_of_lives_that_no_file_has_is_damage() {
+    let directory = folder();
+    drop(open(directory.path()));
+    for lives in [i64::MAX, i64::MIN, i64::MAX >> 40, -5] {
+        tamper(directory.path(), &format!("update meta set value = {lives} where key = 'life'"));
+        let error = refused(directory.path());
+        assert!(matches!(error, OpenError::Damaged { .. }), "{lives}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_nobody_can_have_stored_leave_no_room_and_break_nothing() {
+    let directory = folder();
+    let mut log = Log::create(&open(directory.path()), "s").await;
+    log.append("one").await.unwrap();
+    let session = log.session;
+    drop(log);
+    let bytes = i64::MAX;
+    tamper(directory.path(), &format!("update principals set bytes = {bytes}"));
+    tamper(directory.path(), &format!("update sessions set bytes = {bytes}"));
+    tamper(
+        directory.path(),
+        &format!(
+            "insert into principals (key, bytes, sessions, tokens) values (x'{}', {bytes}, 1, 1)",
+            "07".repeat(32)
+        ),
+    );
+    let store = open(directory.path());
+    assert_eq!(store.usage().await.unwrap().bytes, u64::try_from(bytes).unwrap());
+    let loaded = store.load(session).await.unwrap().unwrap();
+    let (fence, version) = (loaded.fence, loaded.version);
+    let mut log = Log { store, session, fence, version, last: 1 };
+    assert!(matches!(log.append("two").await, Err(CommitError::OverQuota(_))));
+    log.store.remove(session, fence).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_a_commit_that_never_was_is_damaged_and_nobody_waits_for_it() {
+    let directory = folder();
+    let mut log = Log::create(&open(directory.path()), "s").await;
+    log.append("one").await.unwrap();
+    let session = log.session;
+    drop(log);
+    tamper(directory.path(), &format!("update sessions set tick = {}", i64::MAX));
+    let store = open(directory.path());
+    let looked = tokio::time::timeout(std::time::Duration::from_secs(60), store.look(session));
+    let error = looked.await.expect("nothing is waited for").unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
+    let read = store.read(session, STREAM, Seq::ORIGIN, 100).await.unwrap_err();
+    assert!(read.to_string().contains("damaged"), "{read}");
+}
+
+#[tokio::test]
+async fn a_row_with_a_number_larger_than_any_is_damaged() {
+    let directory = folder();
+    let mut log = Log::create(&open(directory.path()), "s").await;
+    let row = Some(Box::new(conformance::row("its own")));
+    log.commit(Batch { session: row, ..Batch::default() }).await.unwrap();
+    let session = log.session;
+    drop(log);
+    let change = format!("'$.reserved.seq', json('{}')", u64::MAX);
+    tamper(
+        directory.path(),
+        &format!("update facts set facts = cast(json_set(facts, {change}) as blob)"),
+    );
+    let error = open(directory.path()).look(session).await.unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
+}
+
+#[test]
+fn what_is_refused_at_last_is_left_as_it_was_too() {
+    let directory = folder();
+    drop(open(directory.path()));
+    let theirs = rusqlite::Connection::open(directory.path().join("rejoin.db")).unwrap();
+    // Its change stays in the log before the database.
+    let config = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    theirs.set_db_config(config, true).unwrap();
+    theirs.execute_batch("update principals set key = x'00'; update meta set value = -5").unwrap();
+    drop(theirs);
+    let read =
+        || ["", "-wal"].map(|end| fs::read(directory.path().join(format!("rejoin.db{end}"))));
+    let before = read().map(Result::unwrap);
+    assert!(!before[1].is_empty());
+    let error = refused(directory.path());
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    assert!(read().map(Result::unwrap) == before, "it was changed");
+}

@@ -1,6 +1,7 @@
 //! The thread: one transaction after the other, and upkeep between them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -82,6 +83,7 @@ impl WriterThread {
         let begun = self.disk.begin(is_synced);
         begun.map_err(|error| self.disk.give_up(error, false))?;
         self.tick += 1;
+        self.shared.begun.store(self.tick, Ordering::Release);
         let mut sum = Sum::default();
         let written = self.run_all(jobs, &mut sum);
         written.map_err(|error| self.disk.give_up(error, false))?;
