@@ -369,6 +369,19 @@ fn n3_a_resend_is_none_after_a_restart_before_which_an_event_may_have_left() {
 }
 
 #[test]
+fn n3_a_resend_is_none_after_silence_during_which_an_event_may_have_left() {
+    let (mut rig, a, b) = twins();
+    rig.progress(rig.executed()[0], 1);
+    rig.post(&charge("3"));
+    rig.wire(b, WireEvent::LivenessAcknowledged);
+    rig.pass(2_000);
+    assert_eq!(rig.state(stream(&rig, a)), "owed", "it gave no sign of life");
+    let again = rig.post(&charge("1"));
+    assert_eq!(reason(&rig, again), Some(Reason::RequestInFlight));
+    assert!(rig.decided().iter().all(|(_, row, _)| *row != 4));
+}
+
+#[test]
 fn n4_the_window_runs_from_the_later_of_end_and_abandonment() {
     let mut rig = Rig::plain();
     let first = rig.post(&charge("1"));
