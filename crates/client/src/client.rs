@@ -9,9 +9,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
-use crate::transport::{
-    Config, Credential, CredentialError, SetUpError, TlsError, Transport, UrlError,
-};
+use crate::transport::{Config, CredentialError, SetUpError, TlsError, Transport, UrlError};
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -92,12 +90,9 @@ impl Client {
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::NoRandomness { what: error.to_string() })?;
-        let has_header =
-            config.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
         let settings = Settings {
             limits: config.limits.clone(),
             trusts_annotations: config.trusts_annotations,
-            has_principal: config.credential != Credential::None || has_header,
         };
         let limits = &config.limits;
         let (to_client, from_host) = mpsc::channel(limits.host_queue_max.max(1));

@@ -46,14 +46,11 @@ pub struct Settings {
     pub limits: ClientLimits,
     /// Believe the server's own `readOnlyHint` and `idempotentHint`.
     pub trusts_annotations: bool,
-    /// The requests carry a credential, so that a dedup token is honoured across sessions
-    /// (`docs/protocol.md` section 6).
-    pub has_principal: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { limits: ClientLimits::default(), trusts_annotations: true, has_principal: false }
+        Self { limits: ClientLimits::default(), trusts_annotations: true }
     }
 }
 
@@ -79,8 +76,8 @@ pub struct Machine {
     seen: Seen,
     /// What was processed of each stream and not confirmed yet.
     acks: BTreeMap<StreamKey, String>,
-    /// Requests of the server that the host has not answered.
-    asked: BTreeMap<u64, Asked>,
+    /// Requests of the server that the host has not answered, by their ids as written.
+    asked: BTreeMap<u64, Bytes>,
     tools: Tools,
     held: usize,
     /// The host is gone; when the session is ended.
@@ -128,13 +125,6 @@ struct Exchange {
     acks: Vec<(StreamKey, String)>,
     /// When it is closed.
     close_ms: Option<u64>,
-}
-
-/// A request of the server.
-struct Asked {
-    /// The server's id, as written.
-    id: Bytes,
-    generation: u64,
 }
 
 impl Machine {

@@ -93,7 +93,7 @@ pub(super) struct Call {
     pub(super) token: Option<String>,
     /// Attempts that the host made itself, with a token of its own.
     pub(super) host_attempts: u64,
-    /// The ledger epoch at attempt 1.
+    /// The ledger epoch at attempt 1, while its session lives.
     pub(super) epoch: Option<u64>,
     /// POSTs of it that may have arrived.
     pub(super) attempts: u64,

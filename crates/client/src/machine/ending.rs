@@ -59,6 +59,9 @@ impl Machine {
     /// Ends a call with an error of this client.
     pub(super) fn fail(&mut self, key: CallKey, what: &str) {
         let Some(call) = self.calls.get(&key) else { return };
+        if call.is_cancelled() {
+            return self.forget(key);
+        }
         if call.refusal.is_some() && call.may_have_run {
             return self.tell_refusal(key);
         }
@@ -104,10 +107,10 @@ impl Machine {
         retry_ms: Option<u64>,
         said: Option<&Message>,
     ) {
-        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 502 and 504 come from
-        // a gateway that may have passed the call on.
-        let is_not_run = (300..500).contains(&status) && status != 408
-            || status == 501
+        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 303 points to what a
+        // request that ran has brought, and 502 and 504 come from a gateway that may have passed
+        // the call on.
+        let is_not_run = matches!(status, 304 | 305 | 307 | 308 | 400..=407 | 409..=499 | 501)
             || status == 503 && retry_ms.is_some();
         let is_busy = matches!(status, 408 | 425 | 429 | 500..=599);
         if is_not_run {

@@ -116,14 +116,14 @@ impl Machine {
     /// The host's answer to a request of the server goes under the server's own id.
     fn host_answer(&mut self, message: &Message) {
         let number = message.id_key().and_then(|key| key.as_u64());
-        let Some(asked) = number.and_then(|number| self.asked.remove(&number)) else {
-            return self.dropped("an answer of the host to no request of the server");
+        let Some(id) = number.and_then(|number| self.asked.remove(&number)) else {
+            return self.dropped(
+                "an answer of the host to no request of the server, or to one of a session that \
+                 was lost",
+            );
         };
-        if asked.generation != self.session.generation {
-            return self.dropped("an answer of the host to a request of a session that was lost");
-        }
-        let body = message.edit().id(&asked.id).finish();
-        let mut note = Note::new(body, asked.generation, self.limits());
+        let body = message.edit().id(&id).finish();
+        let mut note = Note::new(body, self.session.generation, self.limits());
         note.is_answer = true;
         // A second one is an answer to nothing.
         note.repeatable = true;

@@ -128,6 +128,8 @@ impl Machine {
         if let Some(call) = self.calls.get_mut(&key) {
             call.state = State::Posted(exchange);
             call.heard_ms = self.now_ms;
+            // What was said of an attempt before says nothing of this one.
+            call.refusal = None;
         }
     }
 

@@ -6,7 +6,7 @@ use rejoin_core::sse::{Event, Mark};
 use super::call::CallKey;
 use super::queue::Note;
 use super::track::Track;
-use super::{Asked, ExchangeId, Machine, Output, Purpose, StreamKey};
+use super::{ExchangeId, Machine, Output, Purpose, StreamKey};
 
 /// JSON-RPC error code of a request that could not be taken.
 const INTERNAL_ERROR: i64 = -32_603;
@@ -119,10 +119,8 @@ impl Machine {
             return self.add_note(note);
         }
         let number = self.number();
-        let generation = self.session.generation;
-        let asked = Asked { id: Bytes::copy_from_slice(id), generation };
         let relayed = message.edit().id(number.to_string().as_bytes()).finish();
-        self.asked.insert(number, asked);
+        self.asked.insert(number, Bytes::copy_from_slice(id));
         self.out.push(Output::Deliver(relayed));
     }
 
@@ -130,12 +128,9 @@ impl Machine {
         match message.method().unwrap_or_default() {
             "notifications/progress" => self.take_progress(message),
             "notifications/cancelled" => {
-                let asked = |asked: &Asked| {
-                    let id = message.param("requestId");
-                    id.is_some_and(|id| id == asked.id)
-                };
-                let number =
-                    self.asked.iter().find(|(_, one)| asked(one)).map(|(number, _)| *number);
+                let Some(id) = message.param("requestId") else { return };
+                let number = self.asked.iter().find(|(_, asked)| *asked == id);
+                let number = number.map(|(number, _)| *number);
                 let Some(number) = number else { return };
                 self.asked.remove(&number);
                 let relayed = message.edit().cancelled_id(number.to_string().as_bytes()).finish();
@@ -154,13 +149,17 @@ impl Machine {
     /// this execution's.
     fn take_progress(&mut self, message: &Message) {
         let Some(wire) = message.progress_of().and_then(|token| token.as_u64()) else { return };
-        let Some(key) = self.wires.get(&wire) else { return };
-        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(key) = self.wires.get(&wire).copied() else { return };
+        let is_same_execution = self.honours_token(key);
+        let Some(call) = self.calls.get_mut(&key) else { return };
         let is_wanted = call.wires.iter().skip(call.progress_from).any(|known| *known == wire);
         call.heard_ms = self.now_ms;
-        // A sign of the call: what was spent on sending it again is renewed.
-        call.resends = 0;
-        call.backoff.reset();
+        // A sign of the call: what was spent on sending it again is renewed, unless it would run
+        // anew each time.
+        if is_same_execution {
+            call.resends = 0;
+            call.backoff.reset();
+        }
         if let Some(token) =
             call.host_progress.as_ref().filter(|_| is_wanted && call.cancelled_ms.is_none())
         {

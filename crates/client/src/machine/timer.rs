@@ -138,11 +138,9 @@ impl Machine {
 
     fn close_what_is_over(&mut self) {
         let now_ms = self.now_ms;
-        let head_max_ms = self.limits().head_max_ms;
         let mut over = Vec::new();
         for (id, exchange) in &self.exchanges {
-            let is_unanswered =
-                head_due_ms(exchange, head_max_ms).is_some_and(|at_ms| at_ms <= now_ms);
+            let is_unanswered = self.answer_due_ms(exchange).is_some_and(|at_ms| at_ms <= now_ms);
             if exchange.close_ms.is_some_and(|at_ms| at_ms <= now_ms) || is_unanswered {
                 over.push((*id, exchange.purpose));
             }
@@ -170,10 +168,8 @@ impl Machine {
             };
             timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay)
         });
-        let head_max_ms = self.limits().head_max_ms;
         let exchanges = self.exchanges.values().filter_map(|exchange| {
-            let head_ms = head_due_ms(exchange, head_max_ms);
-            exchange.close_ms.into_iter().chain(head_ms).min()
+            exchange.close_ms.into_iter().chain(self.answer_due_ms(exchange)).min()
         });
         // What is blocked by something else is sent when that ends.
         let queued = self.queue.iter().filter_map(|queued| match queued {
@@ -190,14 +186,21 @@ impl Machine {
         let end = self.end_ms.filter(|at_ms| *at_ms != u64::MAX);
         calls.chain(exchanges).chain(queued).chain(others.into_iter().flatten()).chain(end).min()
     }
-}
-
-/// When the head of an answer must have come. Those of calls are watched with their calls.
-fn head_due_ms(exchange: &Exchange, head_max_ms: u64) -> Option<u64> {
-    let is_watched = match exchange.purpose {
-        Purpose::Call(_) | Purpose::Resume(_) | Purpose::Standalone => true,
-        Purpose::Knock(key) => key.is_some(),
-        _ => false,
-    };
-    (exchange.head.is_none() && !is_watched).then(|| exchange.opened_ms.saturating_add(head_max_ms))
+    /// When an answer must have come, or its head. Those of calls are watched with their calls.
+    fn answer_due_ms(&self, exchange: &Exchange) -> Option<u64> {
+        let limits = self.limits();
+        let max_ms = match exchange.purpose {
+            // While it is on its way everything else waits.
+            Purpose::Reopen | Purpose::Reopened => limits.initialize_max_ms,
+            Purpose::Call(_)
+            | Purpose::Resume(_)
+            | Purpose::Standalone
+            | Purpose::Knock(Some(_)) => {
+                return None;
+            }
+            _ if exchange.head.is_some() => return None,
+            _ => limits.head_max_ms,
+        };
+        Some(exchange.opened_ms.saturating_add(max_ms))
+    }
 }

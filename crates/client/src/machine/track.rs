@@ -145,7 +145,11 @@ impl Track {
         let is_first_attempt = self.backoff.attempts() == 0;
         let own_ms = self.backoff.next_ms(random);
         let wait_ms = if is_first_attempt { asked_ms } else { own_ms.max(asked_ms) };
-        self.postpone(asked_ms);
+        // A server that gives streams may ask for waits between them; one that is away, or says so,
+        // has `resume_max_ms`.
+        if connected_ms.is_some() {
+            self.postpone(asked_ms);
+        }
         Next::ResumeAt(now_ms.saturating_add(wait_ms))
     }
 
