@@ -90,8 +90,12 @@ impl Machine {
                 call.may_have_run = true;
                 call.state = State::Reading(id);
                 call.track.connected(self.now_ms, false);
+                self.cancel_again(key);
             }
-            _ => call.state = State::Whole(id, head.status),
+            _ => {
+                call.state = State::Whole(id, head.status);
+                call.cancel = None;
+            }
         }
     }
 

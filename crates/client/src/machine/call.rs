@@ -115,6 +115,8 @@ pub(super) struct Call {
     pub(super) refusal: Option<Message>,
     /// The host gave it up then: nothing of it is delivered any more.
     pub(super) cancelled_ms: Option<u64>,
+    /// Its cancel, until that cannot have overtaken it.
+    pub(super) cancel: Option<Message>,
 }
 
 impl Call {
@@ -147,6 +149,7 @@ impl Call {
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,
+            cancel: None,
             message,
         }
     }

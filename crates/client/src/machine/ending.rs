@@ -1,4 +1,5 @@
-//! Every call ends: with its result, or with an error that says whether the tool may have run.
+//! Every call ends: with its result, or with an error that says whether the tool may have run. And
+//! so does the session.
 use bytes::Bytes;
 use rejoin_core::message::{self, Kind, Message};
 use rejoin_core::rejection::{REFUSED_BY, Reason};
@@ -6,7 +7,7 @@ use serde_json::json;
 
 use super::answer::is_success;
 use super::call::{CallKey, Era, State};
-use super::{Because, Machine, Notice, Output};
+use super::{Because, ExchangeId, Machine, Method, Notice, Output, Purpose};
 
 /// An error for a call that did not run.
 pub(super) fn not_run(host_id: &[u8], what: &str) -> Bytes {
@@ -205,6 +206,41 @@ impl Machine {
         {
             self.linger(exchange);
         }
+    }
+
+    /// Ends the session: nobody is left to use it.
+    pub(super) fn say_goodbye(&mut self) {
+        let keys: Vec<_> = self.calls.keys().copied().collect();
+        for key in keys {
+            self.fail(key, "the client is ending");
+        }
+        let ids: Vec<_> = self.exchanges.keys().copied().collect();
+        for id in ids {
+            self.close(id);
+        }
+        self.queue.clear();
+        self.calls.clear();
+        self.notes.clear();
+        self.standalone.off();
+        self.stop_reopening();
+        if self.session.id.is_none() {
+            return self.done();
+        }
+        let (request, acks) = self.compose(Method::Delete, Bytes::new());
+        let exchange = self.open(Purpose::Goodbye, request, acks);
+        let close_ms = self.now_ms.saturating_add(self.limits().delete_max_ms);
+        if let Some(exchange) = self.exchanges.get_mut(&exchange) {
+            exchange.close_ms = Some(close_ms);
+        }
+    }
+
+    pub(super) fn goodbye_done(&mut self, id: ExchangeId) {
+        self.close(id);
+        self.done();
+    }
+
+    pub(super) fn done(&mut self) {
+        self.out.push(Output::Done);
     }
 }
 

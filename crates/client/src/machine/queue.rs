@@ -1,7 +1,10 @@
 //! What waits to leave, and what may leave now: nothing overtakes an older answer, and the
 //! session's own steps come first.
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
+use rejoin_core::message::IdKey;
 
 use super::call::{CallKey, State};
 use super::wire::ExchangeId;
@@ -27,6 +30,8 @@ pub(super) struct Note {
     pub(super) is_before_others: bool,
     /// It answers a request of the server.
     pub(super) is_answer: bool,
+    /// The token of the request whose progress it tells.
+    pub(super) progress: Option<IdKey>,
     /// It may arrive twice.
     pub(super) repeatable: bool,
     /// Its revision, if that has no sessions.
@@ -45,6 +50,7 @@ impl Note {
             is_initialized: false,
             is_before_others: false,
             is_answer: false,
+            progress: None,
             repeatable: false,
             revision: None,
             exchange: None,
@@ -75,14 +81,20 @@ impl Machine {
             .values()
             .filter(|exchange| matches!(exchange.purpose, Purpose::Call(_)))
             .count();
+        let mut told = self.progress_in_flight();
         let mut held = 0;
         for entry in std::mem::take(&mut self.queue) {
             let has_room = posts < self.limits().posts_open_max;
             let leaves = match entry {
                 Queued::Note(number) => {
                     let Some(note) = self.notes.get(&number) else { continue };
+                    // Progress of one request is told in its order.
+                    let is_next =
+                        note.progress.as_ref().is_none_or(|token| told.insert(token.clone()));
                     // An answer may be what a call in flight waits for.
-                    let leaves = (note.is_answer || !blocked) && note.not_before_ms <= self.now_ms;
+                    let leaves = is_next
+                        && (note.is_answer || !blocked)
+                        && note.not_before_ms <= self.now_ms;
                     blocked |= note.is_before_others;
                     leaves
                 }
@@ -115,6 +127,12 @@ impl Machine {
             self.notice(Notice::Held { calls: held });
         }
         self.held = held;
+    }
+
+    /// Requests of whose progress something is on its way.
+    fn progress_in_flight(&self) -> HashSet<IdKey> {
+        let in_flight = self.notes.values().filter(|note| note.exchange.is_some());
+        in_flight.filter_map(|note| note.progress.clone()).collect()
     }
 
     /// Whether `initialize` is on its way.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::answer::is_success;
 use super::call::{Call, CallKey, Era, State};
 use super::{
-    Because, Exchange, ExchangeId, Head, Machine, Method, Notice, Output, Purpose, Queued, Request,
+    Because, Exchange, ExchangeId, Head, Machine, Method, Notice, Purpose, Queued, Request,
 };
 
 /// The session with the server.
@@ -354,6 +354,11 @@ impl Machine {
         }
     }
 
+    /// No session is wanted any more.
+    pub(super) fn stop_reopening(&mut self) {
+        self.session.reopening = Reopening::No;
+    }
+
     /// Asks whether the session lives, with what every server answers.
     pub(super) fn knock(&mut self, key: Option<CallKey>) {
         let id = self.number();
@@ -375,41 +380,6 @@ impl Machine {
             Some(key) => self.send_again_or_end(key, "the server has no more of the answer"),
             None => self.no_standalone(404),
         }
-    }
-
-    /// Ends the session: nobody is left to use it.
-    pub(super) fn say_goodbye(&mut self) {
-        let keys: Vec<_> = self.calls.keys().copied().collect();
-        for key in keys {
-            self.fail(key, "the client is ending");
-        }
-        let ids: Vec<_> = self.exchanges.keys().copied().collect();
-        for id in ids {
-            self.close(id);
-        }
-        self.queue.clear();
-        self.calls.clear();
-        self.notes.clear();
-        self.standalone.off();
-        self.session.reopening = Reopening::No;
-        if self.session.id.is_none() {
-            return self.done();
-        }
-        let (request, acks) = self.compose(Method::Delete, Bytes::new());
-        let exchange = self.open(Purpose::Goodbye, request, acks);
-        let close_ms = self.now_ms.saturating_add(self.limits().delete_max_ms);
-        if let Some(exchange) = self.exchanges.get_mut(&exchange) {
-            exchange.close_ms = Some(close_ms);
-        }
-    }
-
-    pub(super) fn goodbye_done(&mut self, id: ExchangeId) {
-        self.close(id);
-        self.done();
-    }
-
-    pub(super) fn done(&mut self) {
-        self.out.push(Output::Done);
     }
 }
 

@@ -98,7 +98,10 @@ impl Machine {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
-            Due::Forget => self.forget(key),
+            Due::Forget => {
+                self.cancel_again(key);
+                self.forget(key);
+            }
             Due::GiveUp => {
                 if let Some(id) = self.calls.get(&key).and_then(|call| call.state.exchange()) {
                     self.close(id);

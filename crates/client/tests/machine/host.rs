@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::support::{Kind, World, limits};
-use rejoin_client::machine::{Input, Notice};
+use rejoin_client::machine::{Answer, Input, Notice};
 
 #[test]
 fn a_batch_is_taken_as_its_messages() {
@@ -127,4 +127,71 @@ fn a_busy_server_gets_what_may_arrive_twice_again() {
     world.status(post.exchange, 503);
     world.pass_until_opened(1_000);
     assert_eq!(world.post().body["method"], "notifications/roots/list_changed");
+}
+
+#[test]
+fn progress_of_one_request_leaves_in_its_order_and_does_not_wait_for_anothers() {
+    let mut world = World::opened(Kind::Plain);
+    let report = |token: &str, number: u64| {
+        json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": { "progressToken": token, "progress": number } })
+    };
+    world.host(report("a", 1));
+    world.host(report("a", 2));
+    world.host(report("a", 3));
+    world.host(report("b", 1));
+    let first = world.post();
+    assert_eq!(world.post().body, report("b", 1));
+    world.nothing_opened();
+    // Not even where the first has to be sent once more.
+    world.answer(first.exchange, Answer::Unsent("refused".to_owned()));
+    for number in 1..=3 {
+        if world.opened.is_empty() {
+            world.pass_until_opened(1_000);
+        }
+        let post = world.post();
+        assert_eq!(post.body, report("a", number));
+        world.nothing_opened();
+        world.accept(&post);
+    }
+}
+
+#[test]
+fn a_cancel_that_may_overtake_its_call_is_told_once_more() {
+    for has_head in [true, false] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": 1 } }));
+        let cancel = world.post();
+        assert_eq!(cancel.body["params"]["requestId"], *post.id());
+        world.accept(&cancel);
+        world.nothing_opened();
+        if has_head {
+            world.stream(post.exchange);
+        } else {
+            world.pass(limits().cancelled_max_ms);
+        }
+        assert_eq!(world.post().body, cancel.body);
+        world.pass(2 * limits().cancelled_max_ms);
+        world.nothing_opened();
+    }
+    // What was answered, or begun before the cancel, is cancelled once.
+    for is_begun in [true, false] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        if is_begun {
+            world.stream(post.exchange);
+        }
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": 1 } }));
+        let cancel = world.post();
+        world.accept(&cancel);
+        if !is_begun {
+            world.json(post.exchange, 200, &post.result("done"));
+        }
+        world.pass(2 * limits().cancelled_max_ms);
+        world.nothing_opened();
+        world.nothing_delivered();
+    }
 }
