@@ -378,7 +378,7 @@ impl Machine {
         }
         match key {
             Some(key) => self.send_again_or_end(key, "the server has no more of the answer"),
-            None => self.no_standalone(404),
+            None => self.knock_answered(head.status),
         }
     }
 }

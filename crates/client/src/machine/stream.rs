@@ -21,7 +21,7 @@ impl Machine {
                 StreamKey::Call(key)
             }
             Purpose::Standalone => {
-                self.standalone.heard_ms = self.now_ms;
+                self.standalone.heard(self.now_ms);
                 StreamKey::Standalone
             }
             Purpose::Reopen => return self.pass_on(StreamKey::Standalone, event.data.clone()),

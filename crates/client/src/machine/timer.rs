@@ -156,6 +156,7 @@ impl Machine {
                 Purpose::Reopen | Purpose::Reopened => {
                     self.reopen_failed("the server did not answer")
                 }
+                Purpose::Knock(None) => self.knock_failed(),
                 _ => {}
             }
         }

@@ -224,7 +224,7 @@ fn the_standalone_stream_is_resumed_for_ever_but_not_in_a_storm() {
         world.pass_until_opened(120_000);
         let get = world.get_after("n1");
         world.stream(get);
-        world.answer(get, Answer::Ended);
+        world.cut(get);
     }
     assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
     world.pass_until_opened(120_000);
