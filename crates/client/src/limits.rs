@@ -27,6 +27,8 @@ pub struct ClientLimits {
     pub seen_events_max: usize,
     /// Tools whose annotations are remembered.
     pub tools_max: usize,
+    /// Calls that became tasks whose progress is still known: the newest.
+    pub tasks_max: usize,
     /// First wait between two attempts, where the server says nothing.
     pub backoff_ms: u64,
     /// Longest wait between two attempts, where the server says nothing.
@@ -111,6 +113,7 @@ impl Default for ClientLimits {
             cursor_bytes_max: 4_096,
             seen_events_max: 4_096,
             tools_max: 4_096,
+            tasks_max: 1_024,
             backoff_ms: 200,
             backoff_max_ms: 10_000,
             standalone_backoff_max_ms: MINUTE_MS,

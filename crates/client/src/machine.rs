@@ -65,6 +65,9 @@ pub struct Machine {
     calls: BTreeMap<CallKey, Call>,
     /// Calls by the ids under which the server knows them.
     wires: HashMap<u64, CallKey>,
+    /// Ids of calls that were answered with a task, and the host's progress tokens for them, which
+    /// are valid until the task ends. The oldest first.
+    tasks: VecDeque<(u64, Bytes)>,
     /// Calls by the ids under which the host knows them.
     hosts: HashMap<IdKey, CallKey>,
     exchanges: BTreeMap<ExchangeId, Exchange>,
@@ -138,6 +141,7 @@ impl Machine {
             session: Session::default(),
             calls: BTreeMap::new(),
             wires: HashMap::new(),
+            tasks: VecDeque::new(),
             hosts: HashMap::new(),
             exchanges: BTreeMap::new(),
             queue: VecDeque::new(),

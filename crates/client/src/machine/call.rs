@@ -162,6 +162,12 @@ impl Call {
         self.method() == "initialize"
     }
 
+    /// It runs until the server ends it, and what comes on it names its id, as the host gave it
+    /// (revision 2026-07-28, `subscriptions/listen`).
+    pub(super) fn is_subscription(&self) -> bool {
+        self.era != Era::Session && self.method() == "subscriptions/listen"
+    }
+
     /// What may be what unblocks a call waits for no other (design section 5).
     pub(super) fn is_ungated(&self) -> bool {
         self.era != Era::Session

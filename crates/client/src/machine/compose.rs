@@ -85,7 +85,10 @@ impl Machine {
         // that the host knows.
         let is_hosts = call.host_attempts > 0 && !self.session.is_anew;
         let epoch = call.epoch.filter(|_| call.host_attempts == 0).map(|epoch| epoch.to_string());
-        let mut edit = call.message.edit().id(wire.as_bytes()).progress_token(wire.as_bytes());
+        let mut edit = call.message.edit();
+        if !call.is_subscription() {
+            edit = edit.id(wire.as_bytes()).progress_token(wire.as_bytes());
+        }
         if epoch_known(self)
             && let Some(token) = &call.token
         {

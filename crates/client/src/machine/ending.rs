@@ -52,9 +52,23 @@ impl Machine {
             {
                 self.tools.learn(result);
             }
+            self.keep_task(key);
         }
         self.out.push(Output::Deliver(relayed));
         self.settle(key);
+    }
+
+    /// What runs as a task tells its progress after its call was answered.
+    fn keep_task(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get(&key) else { return };
+        let Some(token) = &call.host_progress else { return };
+        if call.message.param("task").is_some() {
+            let wires = call.wires.iter().skip(call.progress_from);
+            self.tasks.extend(wires.map(|wire| (*wire, token.clone())));
+        }
+        while self.tasks.len() > self.limits().tasks_max {
+            self.tasks.pop_front();
+        }
     }
 
     /// Ends a call with an error of this client.

@@ -110,6 +110,7 @@ impl Machine {
     fn drop_stale(&mut self) {
         self.acks.clear();
         self.asked.clear();
+        self.tasks.clear();
         let generation = self.session.generation;
         let stale = self
             .notes

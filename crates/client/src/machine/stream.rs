@@ -93,6 +93,12 @@ impl Machine {
     }
 
     fn take_answer(&mut self, stream: StreamKey, message: &Message) {
+        if let StreamKey::Call(key) = stream
+            && let Some(call) = self.calls.get(&key).filter(|call| call.is_subscription())
+            && message.id_key().as_ref() == Some(&call.host_key)
+        {
+            return self.call_answered(key, message);
+        }
         let Some(wire) = message.id_key().and_then(|id| id.as_u64()) else {
             // Which call is meant is said by the answer that it stands in.
             if let StreamKey::Call(key) = stream {
@@ -149,6 +155,9 @@ impl Machine {
     /// this execution's.
     fn take_progress(&mut self, message: &Message) {
         let Some(wire) = message.progress_of().and_then(|token| token.as_u64()) else { return };
+        if let Some((_, token)) = self.tasks.iter().find(|(task, _)| *task == wire) {
+            self.out.push(Output::Deliver(message.edit().progress_of(token).finish()));
+        }
         let Some(key) = self.wires.get(&wire).copied() else { return };
         let is_same_execution = self.honours_token(key);
         let Some(call) = self.calls.get_mut(&key) else { return };

@@ -67,6 +67,8 @@ impl Machine {
             .map(|at_ms| (at_ms.saturating_add(limits.cancelled_max_ms), Due::Forget));
         let dead = self.dead_ms(call, limits).map(|(at_ms, id)| (at_ms, Due::Dead(id)));
         let silent = match call.state {
+            // What was subscribed to may be quiet for as long as it likes.
+            State::Reading(_) if call.is_subscription() => None,
             State::Posted(_) | State::Whole(..) | State::Reading(_)
                 if call.cancelled_ms.is_none() =>
             {

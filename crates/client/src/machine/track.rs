@@ -121,8 +121,8 @@ impl Track {
         limits: &ClientLimits,
     ) -> Next {
         self.replay = None;
+        let lasted_ms = self.lasted_ms(now_ms);
         let connected_ms = self.connected_ms.take();
-        let lasted_ms = connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
         let is_first = self.give_up_ms.is_none();
         if std::mem::take(&mut self.progressed) || is_first {
             self.renew(now_ms, limits);
@@ -155,8 +155,8 @@ impl Track {
 
     /// The connection has ended, if there was one. Says whether it was a good one.
     pub(super) fn end(&mut self, now_ms: u64, limits: &ClientLimits) -> bool {
-        let connected_ms = self.connected_ms.take();
-        let lasted_ms = connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
+        let lasted_ms = self.lasted_ms(now_ms);
+        self.connected_ms = None;
         self.replay = None;
         std::mem::take(&mut self.progressed) || lasted_ms >= limits.steady_ms
     }
@@ -166,6 +166,11 @@ impl Track {
         self.backoff.reset();
         self.fruitless = 0;
         self.give_up_ms = Some(now_ms.saturating_add(limits.resume_max_ms));
+    }
+
+    /// For how long there has been a connection.
+    pub(super) fn lasted_ms(&self, now_ms: u64) -> u64 {
+        self.connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms))
     }
 
     fn postpone(&mut self, by_ms: u64) {
