@@ -42,6 +42,15 @@ pub enum FromServer {
     Notice(Notice),
 }
 
+impl FromServer {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(message) => message.len(),
+            Self::Notice(_) => 0,
+        }
+    }
+}
+
 /// The client has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client has ended")]
@@ -95,8 +104,9 @@ impl Client {
             trusts_annotations: config.trusts_annotations,
         };
         let limits = &config.limits;
-        let (to_client, from_host) = mpsc::channel(limits.host_queue_max.max(1));
-        let (to_host, from_client) = mpsc::channel(limits.host_queue_max.max(1));
+        // A message may be large: they wait where their bytes are counted, not in a channel.
+        let (to_client, from_host) = mpsc::channel(1);
+        let (to_host, from_client) = mpsc::channel(1);
         let (answers, answered) = mpsc::channel(limits.answers_queue_max.max(1));
         let driver = Driver {
             machine: Machine::new(settings, seed),
@@ -106,6 +116,7 @@ impl Client {
             running: HashMap::new(),
             answers,
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
             is_done: false,
         };
         tokio::spawn(driver.run(from_host, answered, to_host));
@@ -122,6 +133,7 @@ struct Driver {
     answers: mpsc::Sender<(ExchangeId, Answer)>,
     /// What the host has not taken yet.
     waiting: VecDeque<FromServer>,
+    waiting_bytes: usize,
     is_done: bool,
 }
 
@@ -144,7 +156,8 @@ impl Driver {
         let mut has_reader = true;
         while !(self.is_done && (self.waiting.is_empty() || !has_reader)) {
             // A host that does not read stops what comes from the server, not what it says itself.
-            let has_room = self.waiting.len() < self.limits.host_queue_max;
+            let has_room = self.waiting.len() < self.limits.host_queue_max
+                && self.waiting_bytes < self.limits.host_queue_bytes_max;
             let hears_host = is_host_here && self.waiting.len() < 2 * self.limits.host_queue_max;
             let wake = self.machine.wake_ms();
             let wake = wake.and_then(|at_ms| self.begin.checked_add(Duration::from_millis(at_ms)));
@@ -153,11 +166,13 @@ impl Driver {
                 () = to_host.closed(), if has_reader => {
                     has_reader = false;
                     self.waiting.clear();
+                    self.waiting_bytes = 0;
                     Input::HostGone
                 }
                 permit = to_host.reserve(), if has_reader && !self.waiting.is_empty() => {
                     let Ok(permit) = permit else { continue };
                     if let Some(next) = self.waiting.pop_front() {
+                        self.waiting_bytes = self.waiting_bytes.saturating_sub(next.bytes());
                         permit.send(next);
                     }
                     continue;
@@ -202,6 +217,7 @@ impl Driver {
                     }
                 }
                 Output::Deliver(message) if has_reader => {
+                    self.waiting_bytes += message.len();
                     self.waiting.push_back(FromServer::Message(message));
                 }
                 Output::Notice(notice) if has_reader => {

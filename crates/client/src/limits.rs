@@ -94,6 +94,8 @@ pub struct ClientLimits {
     pub answers_queue_max: usize,
     /// Messages and notices that wait for the host.
     pub host_queue_max: usize,
+    /// Bytes of the messages that wait for the host; beyond, nothing more is read.
+    pub host_queue_bytes_max: usize,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -144,6 +146,7 @@ impl Default for ClientLimits {
             redirects_max: 3,
             answers_queue_max: 64,
             host_queue_max: 256,
+            host_queue_bytes_max: 64 * MIB,
         }
     }
 }

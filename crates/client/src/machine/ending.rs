@@ -178,7 +178,12 @@ impl Machine {
             let what = format!("the server answered with status {status}");
             return self.end_with(key, body, &what, may_have_run);
         }
-        let what = format!("the server answered with HTTP status {status}");
+        let hint = match status {
+            301 | 302 | 307 | 308 => "; it is at another URL: give that one",
+            401 => "; give a credential that it takes with --auth, or renew the one given",
+            _ => "",
+        };
+        let what = format!("the server answered with HTTP status {status}{hint}");
         let (reason, text) = if may_have_run {
             let text = format!(
                 "The outcome is unknown: {what}. The call may have taken effect. Check before you \

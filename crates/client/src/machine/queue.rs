@@ -99,7 +99,8 @@ impl Machine {
                     leaves
                 }
                 Queued::Call(key) => {
-                    let Some(call) = self.calls.get(&key) else { continue };
+                    let call = self.calls.get(&key).filter(|call| call.state == State::Queued);
+                    let Some(call) = call else { continue };
                     let waits = holds && !call.is_ungated();
                     held += usize::from(waits);
                     let first = call.is_initialize();
@@ -162,9 +163,10 @@ impl Machine {
     /// Puts a call back, before what came after it.
     pub(super) fn requeue(&mut self, key: CallKey, not_before_ms: u64) {
         let Some(call) = self.calls.get_mut(&key) else { return };
-        call.state = State::Queued;
         call.not_before_ms = not_before_ms;
-        self.queue.push_front(Queued::Call(key));
+        if std::mem::replace(&mut call.state, State::Queued) != State::Queued {
+            self.queue.push_front(Queued::Call(key));
+        }
     }
 
     /// Ends a note: the server has it, or never will.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::{CallKey, State};
+use super::track::is_cursor;
 use super::{Because, Machine, Notice};
 
 /// What a refusal says.
@@ -58,6 +59,7 @@ impl Machine {
         call.resends += 1;
         let exhausted = call.resends > resends_max;
         if let Some(cursor) = refusal.last_event_id.clone()
+            && is_cursor(cursor.as_bytes(), &self.settings.limits)
             && is_ours
             && !exhausted
         {

@@ -81,10 +81,7 @@ impl Track {
             return false;
         };
         // An empty id resets the cursor (HTML standard 9.2.6); one that fits no header is none.
-        let usable = !id.is_empty()
-            && id.len() <= limits.cursor_bytes_max
-            && id.iter().all(|byte| (0x20..0x7f).contains(byte));
-        let id = usable.then(|| String::from_utf8_lossy(id).into_owned());
+        let id = is_cursor(id, limits).then(|| String::from_utf8_lossy(id).into_owned());
         if self.cursor == id {
             return false;
         }
@@ -176,4 +173,11 @@ impl Track {
     fn postpone(&mut self, by_ms: u64) {
         self.give_up_ms = self.give_up_ms.map(|at_ms| at_ms.saturating_add(by_ms));
     }
+}
+
+/// Whether an event id can be sent back as a header field.
+pub(super) fn is_cursor(id: &[u8], limits: &ClientLimits) -> bool {
+    !id.is_empty()
+        && id.len() <= limits.cursor_bytes_max
+        && id.iter().all(|byte| (0x20..0x7f).contains(byte))
 }

@@ -239,3 +239,15 @@ fn calls_that_run_at_the_end_are_told() {
     let is_delete = |(_, request): &(_, Request)| request.method == Method::Delete;
     assert!(world.opened.iter().any(is_delete));
 }
+
+#[test]
+fn a_status_that_a_person_can_do_something_about_says_what() {
+    for (status, hint) in [(308, "another URL"), (401, "--auth")] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.status(post.exchange, status);
+        let error = world.delivered();
+        let text = error["error"]["message"].as_str().unwrap();
+        assert!(text.contains(hint), "{text}");
+    }
+}

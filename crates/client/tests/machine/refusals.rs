@@ -239,3 +239,31 @@ fn a_hint_that_names_no_call_or_anothers_is_not_followed() {
         assert_eq!(world.delivered()["result"]["text"], "done");
     }
 }
+
+#[test]
+fn a_cursor_that_fits_no_header_is_no_hint() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let first = world.posted(1, "charge");
+    world.cut(first.exchange);
+    world.pass_until_opened(1_000);
+    let second = world.post();
+    let hint = json!({ "lastEventId": "1-\u{e4}-0", "originalRequestId": first.id() });
+    world.json(second.exchange, 409, &refusal(&second, 40902, "request_in_flight", hint));
+    assert!(world.failed(1));
+    world.nothing_opened();
+}
+
+#[test]
+fn a_refusal_that_comes_twice_sends_the_call_again_once() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let post = world.posted(1, "charge");
+    let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+    world.json(post.exchange, 409, &json!([body, body]));
+    world.pass_until_opened(20_000);
+    let again = world.post();
+    world.nothing_opened();
+    world.pass(5_000);
+    world.nothing_opened();
+    world.json(again.exchange, 200, &again.result("done"));
+    assert_eq!(world.delivered()["result"]["text"], "done");
+}
