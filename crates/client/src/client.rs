@@ -1,5 +1,5 @@
 //! The machine, driven: what the host and the network say goes in, in order and bounded.
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
 use crate::transport::{Config, CredentialError, SetUpError, TlsError, Transport, UrlError};
+use crate::waiting::Waiting;
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -40,15 +41,6 @@ pub enum FromServer {
     Message(Bytes),
     /// Something a person may want to know.
     Notice(Notice),
-}
-
-impl FromServer {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Message(message) => message.len(),
-            Self::Notice(_) => 0,
-        }
-    }
 }
 
 /// The client has ended.
@@ -115,8 +107,7 @@ impl Client {
             begin: Instant::now(),
             running: HashMap::new(),
             answers,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting: Waiting::default(),
             is_done: false,
         };
         tokio::spawn(driver.run(from_host, answered, to_host));
@@ -132,8 +123,7 @@ struct Driver {
     running: HashMap<ExchangeId, AbortHandle>,
     answers: mpsc::Sender<(ExchangeId, Answer)>,
     /// What the host has not taken yet.
-    waiting: VecDeque<FromServer>,
-    waiting_bytes: usize,
+    waiting: Waiting,
     is_done: bool,
 }
 
@@ -156,23 +146,20 @@ impl Driver {
         let mut has_reader = true;
         while !(self.is_done && (self.waiting.is_empty() || !has_reader)) {
             // A host that does not read stops what comes from the server, not what it says itself.
-            let has_room = self.waiting.len() < self.limits.host_queue_max
-                && self.waiting_bytes < self.limits.host_queue_bytes_max;
-            let hears_host = is_host_here && self.waiting.len() < 2 * self.limits.host_queue_max;
+            let has_room = self.waiting.has_room(&self.limits);
+            let hears_host = is_host_here && self.waiting.hears_host(&self.limits);
             let wake = self.machine.wake_ms();
             let wake = wake.and_then(|at_ms| self.begin.checked_add(Duration::from_millis(at_ms)));
             let input = tokio::select! {
                 biased;
                 () = to_host.closed(), if has_reader => {
                     has_reader = false;
-                    self.waiting.clear();
-                    self.waiting_bytes = 0;
+                    self.waiting = Waiting::default();
                     Input::HostGone
                 }
                 permit = to_host.reserve(), if has_reader && !self.waiting.is_empty() => {
                     let Ok(permit) = permit else { continue };
-                    if let Some(next) = self.waiting.pop_front() {
-                        self.waiting_bytes = self.waiting_bytes.saturating_sub(next.bytes());
+                    if let Some(next) = self.waiting.pop() {
                         permit.send(next);
                     }
                     continue;
@@ -217,11 +204,10 @@ impl Driver {
                     }
                 }
                 Output::Deliver(message) if has_reader => {
-                    self.waiting_bytes += message.len();
-                    self.waiting.push_back(FromServer::Message(message));
+                    self.waiting.push(FromServer::Message(message));
                 }
                 Output::Notice(notice) if has_reader => {
-                    self.waiting.push_back(FromServer::Notice(notice));
+                    self.waiting.push(FromServer::Notice(notice));
                 }
                 Output::Deliver(_) | Output::Notice(_) => {}
                 Output::Done => self.is_done = true,
