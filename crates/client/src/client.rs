@@ -1,5 +1,5 @@
 //! The machine, driven: what the host and the network say goes in, in order and bounded.
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,9 +9,8 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
-use crate::transport::{
-    Config, Credential, CredentialError, SetUpError, TlsError, Transport, UrlError,
-};
+use crate::transport::{Config, CredentialError, SetUpError, TlsError, Transport, UrlError};
+use crate::waiting::Waiting;
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -92,16 +91,14 @@ impl Client {
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::NoRandomness { what: error.to_string() })?;
-        let has_header =
-            config.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
         let settings = Settings {
             limits: config.limits.clone(),
             trusts_annotations: config.trusts_annotations,
-            has_principal: config.credential != Credential::None || has_header,
         };
         let limits = &config.limits;
-        let (to_client, from_host) = mpsc::channel(limits.host_queue_max.max(1));
-        let (to_host, from_client) = mpsc::channel(limits.host_queue_max.max(1));
+        // A message may be large: they wait where their bytes are counted, not in a channel.
+        let (to_client, from_host) = mpsc::channel(1);
+        let (to_host, from_client) = mpsc::channel(1);
         let (answers, answered) = mpsc::channel(limits.answers_queue_max.max(1));
         let driver = Driver {
             machine: Machine::new(settings, seed),
@@ -110,7 +107,7 @@ impl Client {
             begin: Instant::now(),
             running: HashMap::new(),
             answers,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             is_done: false,
         };
         tokio::spawn(driver.run(from_host, answered, to_host));
@@ -126,7 +123,7 @@ struct Driver {
     running: HashMap<ExchangeId, AbortHandle>,
     answers: mpsc::Sender<(ExchangeId, Answer)>,
     /// What the host has not taken yet.
-    waiting: VecDeque<FromServer>,
+    waiting: Waiting,
     is_done: bool,
 }
 
@@ -149,20 +146,20 @@ impl Driver {
         let mut has_reader = true;
         while !(self.is_done && (self.waiting.is_empty() || !has_reader)) {
             // A host that does not read stops what comes from the server, not what it says itself.
-            let has_room = self.waiting.len() < self.limits.host_queue_max;
-            let hears_host = is_host_here && self.waiting.len() < 2 * self.limits.host_queue_max;
+            let has_room = self.waiting.has_room(&self.limits);
+            let hears_host = is_host_here && self.waiting.hears_host(&self.limits);
             let wake = self.machine.wake_ms();
             let wake = wake.and_then(|at_ms| self.begin.checked_add(Duration::from_millis(at_ms)));
             let input = tokio::select! {
                 biased;
                 () = to_host.closed(), if has_reader => {
                     has_reader = false;
-                    self.waiting.clear();
+                    self.waiting = Waiting::default();
                     Input::HostGone
                 }
                 permit = to_host.reserve(), if has_reader && !self.waiting.is_empty() => {
                     let Ok(permit) = permit else { continue };
-                    if let Some(next) = self.waiting.pop_front() {
+                    if let Some(next) = self.waiting.pop() {
                         permit.send(next);
                     }
                     continue;
@@ -207,10 +204,10 @@ impl Driver {
                     }
                 }
                 Output::Deliver(message) if has_reader => {
-                    self.waiting.push_back(FromServer::Message(message));
+                    self.waiting.push(FromServer::Message(message));
                 }
                 Output::Notice(notice) if has_reader => {
-                    self.waiting.push_back(FromServer::Notice(notice));
+                    self.waiting.push(FromServer::Notice(notice));
                 }
                 Output::Deliver(_) | Output::Notice(_) => {}
                 Output::Done => self.is_done = true,

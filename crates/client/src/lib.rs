@@ -10,6 +10,7 @@ mod client;
 mod limits;
 pub mod machine;
 pub mod transport;
+mod waiting;
 
 pub use client::{Client, Closed, ConnectError, FromServer, Receiver, Sender};
 pub use limits::ClientLimits;

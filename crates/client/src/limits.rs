@@ -27,6 +27,8 @@ pub struct ClientLimits {
     pub seen_events_max: usize,
     /// Tools whose annotations are remembered.
     pub tools_max: usize,
+    /// Calls that became tasks whose progress is still known: the newest.
+    pub tasks_max: usize,
     /// First wait between two attempts, where the server says nothing.
     pub backoff_ms: u64,
     /// Longest wait between two attempts, where the server says nothing.
@@ -37,7 +39,8 @@ pub struct ClientLimits {
     pub retry_max_ms: u64,
     /// Resumes of one stream that the server answers with nothing new.
     pub resume_attempts_max: u32,
-    /// Time to resume one stream without progress, beside the waits that the server asked for.
+    /// Time to resume one stream without progress, beside the waits that the server asked for
+    /// between streams that it gave.
     pub resume_max_ms: u64,
     /// A connection that lasted so long was a good one, even if it brought nothing new: it spends
     /// nothing of what a stream may be resumed, and renews nothing.
@@ -59,6 +62,9 @@ pub struct ClientLimits {
     /// Time until the head of an answer, where the server is known to send it early: of a Rejoin,
     /// to a GET, to what is no request.
     pub head_max_ms: u64,
+    /// Time until the whole answer to an `initialize` that opens the session anew, and to what
+    /// completes it. A Rejoin gives its server 60 s.
+    pub initialize_max_ms: u64,
     /// A stream of a Rejoin on which not even a comment came for so long has lost its connection.
     pub stream_idle_max_ms: u64,
     /// A call of which nothing came for so long is given up.
@@ -88,6 +94,8 @@ pub struct ClientLimits {
     pub answers_queue_max: usize,
     /// Messages and notices that wait for the host.
     pub host_queue_max: usize,
+    /// Bytes of the messages that wait for the host; beyond, nothing more is read.
+    pub host_queue_bytes_max: usize,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -107,6 +115,7 @@ impl Default for ClientLimits {
             cursor_bytes_max: 4_096,
             seen_events_max: 4_096,
             tools_max: 4_096,
+            tasks_max: 1_024,
             backoff_ms: 200,
             backoff_max_ms: 10_000,
             standalone_backoff_max_ms: MINUTE_MS,
@@ -122,6 +131,7 @@ impl Default for ClientLimits {
             elsewhere_ms: 1_000,
             cancelled_max_ms: 5_000,
             head_max_ms: 30_000,
+            initialize_max_ms: 70_000,
             stream_idle_max_ms: 45_000,
             call_silence_max_ms: 60 * MINUTE_MS,
             end_grace_ms: 2_000,
@@ -136,6 +146,7 @@ impl Default for ClientLimits {
             redirects_max: 3,
             answers_queue_max: 64,
             host_queue_max: 256,
+            host_queue_bytes_max: 64 * MIB,
         }
     }
 }

@@ -46,14 +46,11 @@ pub struct Settings {
     pub limits: ClientLimits,
     /// Believe the server's own `readOnlyHint` and `idempotentHint`.
     pub trusts_annotations: bool,
-    /// The requests carry a credential, so that a dedup token is honoured across sessions
-    /// (`docs/protocol.md` section 6).
-    pub has_principal: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { limits: ClientLimits::default(), trusts_annotations: true, has_principal: false }
+        Self { limits: ClientLimits::default(), trusts_annotations: true }
     }
 }
 
@@ -68,6 +65,9 @@ pub struct Machine {
     calls: BTreeMap<CallKey, Call>,
     /// Calls by the ids under which the server knows them.
     wires: HashMap<u64, CallKey>,
+    /// Ids of calls that were answered with a task, and the host's progress tokens for them, which
+    /// are valid until the task ends. The oldest first.
+    tasks: VecDeque<(u64, Bytes)>,
     /// Calls by the ids under which the host knows them.
     hosts: HashMap<IdKey, CallKey>,
     exchanges: BTreeMap<ExchangeId, Exchange>,
@@ -79,8 +79,8 @@ pub struct Machine {
     seen: Seen,
     /// What was processed of each stream and not confirmed yet.
     acks: BTreeMap<StreamKey, String>,
-    /// Requests of the server that the host has not answered.
-    asked: BTreeMap<u64, Asked>,
+    /// Requests of the server that the host has not answered, by their ids as written.
+    asked: BTreeMap<u64, Bytes>,
     tools: Tools,
     held: usize,
     /// The host is gone; when the session is ended.
@@ -130,13 +130,6 @@ struct Exchange {
     close_ms: Option<u64>,
 }
 
-/// A request of the server.
-struct Asked {
-    /// The server's id, as written.
-    id: Bytes,
-    generation: u64,
-}
-
 impl Machine {
     /// A machine; `seed` is randomness that nobody else knows.
     pub fn new(settings: Settings, seed: [u8; 32]) -> Self {
@@ -148,6 +141,7 @@ impl Machine {
             session: Session::default(),
             calls: BTreeMap::new(),
             wires: HashMap::new(),
+            tasks: VecDeque::new(),
             hosts: HashMap::new(),
             exchanges: BTreeMap::new(),
             queue: VecDeque::new(),

@@ -62,7 +62,7 @@ pub fn is_reserved(name: &HeaderName) -> bool {
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// URL of its MCP endpoint.
@@ -81,6 +81,22 @@ pub struct Config {
     pub limits: ClientLimits,
 }
 
+impl std::fmt::Debug for Config {
+    /// Without what a query or a header field may hold, which can be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Config")
+            .field("url", &self.url.split(['?', '#']).next().unwrap_or_default())
+            .field("credential", &self.credential)
+            .field("headers", &names)
+            .field("ca_file", &self.ca_file)
+            .field("proxies", &self.proxies)
+            .field("trusts_annotations", &self.trusts_annotations)
+            .field("limits", &self.limits)
+            .finish()
+    }
+}
+
 impl Config {
     /// A server without credential, reached as the environment says.
     pub fn new(url: impl Into<String>) -> Self {
@@ -93,5 +109,19 @@ impl Config {
             trusts_annotations: true,
             limits: ClientLimits::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_shows_no_secret() {
+        let mut config = Config::new("https://host.example/mcp?key=secret");
+        config.headers =
+            vec![(HeaderName::from_static("x-api-key"), HeaderValue::from_static("secret"))];
+        let shown = format!("{config:?}");
+        assert!(shown.contains("x-api-key") && !shown.contains("secret"), "{shown}");
     }
 }

@@ -20,3 +20,5 @@ mod resend;
 mod resume;
 #[path = "machine/session.rs"]
 mod session;
+#[path = "machine/standalone.rs"]
+mod standalone;

@@ -35,6 +35,9 @@ impl Machine {
             Answer::Ended | Answer::Broken(_) => {
                 let had_head = exchange.head.is_some();
                 self.exchanges.remove(&id);
+                if purpose == Purpose::Standalone && matches!(answer, Answer::Ended) {
+                    return self.standalone_ended();
+                }
                 let what = match answer {
                     Answer::Broken(what) => what,
                     _ => "the stream ended".to_owned(),
@@ -90,8 +93,12 @@ impl Machine {
                 call.may_have_run = true;
                 call.state = State::Reading(id);
                 call.track.connected(self.now_ms, false);
+                self.cancel_again(key);
             }
-            _ => call.state = State::Whole(id, head.status),
+            _ => {
+                call.state = State::Whole(id, head.status);
+                call.cancel = None;
+            }
         }
     }
 
@@ -198,10 +205,11 @@ impl Machine {
             Purpose::Note(number) => self.note_unsent(number, what),
             Purpose::Resume(key) => self.lost(key, false, &what),
             Purpose::Standalone => self.standalone_lost(false),
+            Purpose::Knock(None) => self.knock_failed(),
             Purpose::Reopen | Purpose::Reopened => self.reopen_failed(&what),
             Purpose::Knock(Some(key)) => self.lost(key, false, &what),
             Purpose::Goodbye => self.done(),
-            Purpose::Knock(None) | Purpose::Leftover => {}
+            Purpose::Leftover => {}
         }
     }
 
@@ -257,10 +265,11 @@ impl Machine {
             Purpose::Resume(key) => self.lost(key, had_head, what),
             Purpose::Note(number) => self.note_broken(number, what),
             Purpose::Standalone => self.standalone_lost(had_head),
+            Purpose::Knock(None) => self.knock_failed(),
             Purpose::Reopen | Purpose::Reopened => self.reopen_failed(what),
             Purpose::Knock(Some(key)) => self.lost(key, false, what),
             Purpose::Goodbye => self.done(),
-            Purpose::Knock(None) | Purpose::Leftover => {}
+            Purpose::Leftover => {}
         }
     }
 

@@ -93,7 +93,7 @@ pub(super) struct Call {
     pub(super) token: Option<String>,
     /// Attempts that the host made itself, with a token of its own.
     pub(super) host_attempts: u64,
-    /// The ledger epoch at attempt 1.
+    /// The ledger epoch at attempt 1, while its session lives.
     pub(super) epoch: Option<u64>,
     /// POSTs of it that may have arrived.
     pub(super) attempts: u64,
@@ -115,6 +115,8 @@ pub(super) struct Call {
     pub(super) refusal: Option<Message>,
     /// The host gave it up then: nothing of it is delivered any more.
     pub(super) cancelled_ms: Option<u64>,
+    /// Its cancel, until that cannot have overtaken it.
+    pub(super) cancel: Option<Message>,
 }
 
 impl Call {
@@ -147,6 +149,7 @@ impl Call {
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,
+            cancel: None,
             message,
         }
     }
@@ -157,6 +160,12 @@ impl Call {
 
     pub(super) fn is_initialize(&self) -> bool {
         self.method() == "initialize"
+    }
+
+    /// It runs until the server ends it, and what comes on it names its id, as the host gave it
+    /// (revision 2026-07-28, `subscriptions/listen`).
+    pub(super) fn is_subscription(&self) -> bool {
+        self.era != Era::Session && self.method() == "subscriptions/listen"
     }
 
     /// What may be what unblocks a call waits for no other (design section 5).

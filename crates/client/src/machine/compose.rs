@@ -81,18 +81,25 @@ impl Machine {
         let call = self.calls.get(&key)?;
         let wire = wire.to_string();
         let attempt = (call.host_attempts + call.attempts).to_string();
-        // The epoch of an attempt that the host made before is the host's to say.
+        // The epoch of an attempt that the host made before is the host's to say, in the session
+        // that the host knows.
+        let is_hosts = call.host_attempts > 0 && !self.session.is_anew;
         let epoch = call.epoch.filter(|_| call.host_attempts == 0).map(|epoch| epoch.to_string());
-        let mut edit = call.message.edit().id(wire.as_bytes()).progress_token(wire.as_bytes());
+        let mut edit = call.message.edit();
+        if !call.is_subscription() {
+            edit = edit.id(wire.as_bytes()).progress_token(wire.as_bytes());
+        }
         if epoch_known(self)
             && let Some(token) = &call.token
         {
             edit = edit
                 .request_meta(TOKEN_META, token.as_bytes())
                 .request_meta(ATTEMPT_META, attempt.as_bytes());
-            if let Some(epoch) = &epoch {
-                edit = edit.request_meta(EPOCH_META, epoch.as_bytes());
-            }
+            edit = match &epoch {
+                Some(epoch) => edit.request_meta(EPOCH_META, epoch.as_bytes()),
+                None if is_hosts => edit,
+                None => edit.remove_meta(&[EPOCH_META]),
+            };
         }
         let body = edit.finish();
         Some(match &call.era {

@@ -1,4 +1,5 @@
-//! Every call ends: with its result, or with an error that says whether the tool may have run.
+//! Every call ends: with its result, or with an error that says whether the tool may have run. And
+//! so does the session.
 use bytes::Bytes;
 use rejoin_core::message::{self, Kind, Message};
 use rejoin_core::rejection::{REFUSED_BY, Reason};
@@ -6,7 +7,7 @@ use serde_json::json;
 
 use super::answer::is_success;
 use super::call::{CallKey, Era, State};
-use super::{Because, Machine, Notice, Output};
+use super::{Because, ExchangeId, Machine, Method, Notice, Output, Purpose};
 
 /// An error for a call that did not run.
 pub(super) fn not_run(host_id: &[u8], what: &str) -> Bytes {
@@ -51,14 +52,31 @@ impl Machine {
             {
                 self.tools.learn(result);
             }
+            self.keep_task(key);
         }
         self.out.push(Output::Deliver(relayed));
         self.settle(key);
     }
 
+    /// What runs as a task tells its progress after its call was answered.
+    fn keep_task(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get(&key) else { return };
+        let Some(token) = &call.host_progress else { return };
+        if call.message.param("task").is_some() {
+            let wires = call.wires.iter().skip(call.progress_from);
+            self.tasks.extend(wires.map(|wire| (*wire, token.clone())));
+        }
+        while self.tasks.len() > self.limits().tasks_max {
+            self.tasks.pop_front();
+        }
+    }
+
     /// Ends a call with an error of this client.
     pub(super) fn fail(&mut self, key: CallKey, what: &str) {
         let Some(call) = self.calls.get(&key) else { return };
+        if call.is_cancelled() {
+            return self.forget(key);
+        }
         if call.refusal.is_some() && call.may_have_run {
             return self.tell_refusal(key);
         }
@@ -104,10 +122,10 @@ impl Machine {
         retry_ms: Option<u64>,
         said: Option<&Message>,
     ) {
-        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 502 and 504 come from
-        // a gateway that may have passed the call on.
-        let is_not_run = (300..500).contains(&status) && status != 408
-            || status == 501
+        // What a status says by its meaning (RFC 9110 section 15, RFC 6585). 303 points to what a
+        // request that ran has brought, and 502 and 504 come from a gateway that may have passed
+        // the call on.
+        let is_not_run = matches!(status, 304 | 305 | 307 | 308 | 400..=407 | 409..=499 | 501)
             || status == 503 && retry_ms.is_some();
         let is_busy = matches!(status, 408 | 425 | 429 | 500..=599);
         if is_not_run {
@@ -160,7 +178,12 @@ impl Machine {
             let what = format!("the server answered with status {status}");
             return self.end_with(key, body, &what, may_have_run);
         }
-        let what = format!("the server answered with HTTP status {status}");
+        let hint = match status {
+            301 | 302 | 307 | 308 => "; it is at another URL: give that one",
+            401 => "; give a credential that it takes with --auth, or renew the one given",
+            _ => "",
+        };
+        let what = format!("the server answered with HTTP status {status}{hint}");
         let (reason, text) = if may_have_run {
             let text = format!(
                 "The outcome is unknown: {what}. The call may have taken effect. Check before you \
@@ -202,6 +225,41 @@ impl Machine {
         {
             self.linger(exchange);
         }
+    }
+
+    /// Ends the session: nobody is left to use it.
+    pub(super) fn say_goodbye(&mut self) {
+        let keys: Vec<_> = self.calls.keys().copied().collect();
+        for key in keys {
+            self.fail(key, "the client is ending");
+        }
+        let ids: Vec<_> = self.exchanges.keys().copied().collect();
+        for id in ids {
+            self.close(id);
+        }
+        self.queue.clear();
+        self.calls.clear();
+        self.notes.clear();
+        self.standalone.off();
+        self.stop_reopening();
+        if self.session.id.is_none() {
+            return self.done();
+        }
+        let (request, acks) = self.compose(Method::Delete, Bytes::new());
+        let exchange = self.open(Purpose::Goodbye, request, acks);
+        let close_ms = self.now_ms.saturating_add(self.limits().delete_max_ms);
+        if let Some(exchange) = self.exchanges.get_mut(&exchange) {
+            exchange.close_ms = Some(close_ms);
+        }
+    }
+
+    pub(super) fn goodbye_done(&mut self, id: ExchangeId) {
+        self.close(id);
+        self.done();
+    }
+
+    pub(super) fn done(&mut self) {
+        self.out.push(Output::Done);
     }
 }
 

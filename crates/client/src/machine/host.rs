@@ -2,7 +2,7 @@
 use bytes::Bytes;
 use rejoin_core::message::{self, Incoming, Kind, Message};
 
-use super::call::{Call, Era, State};
+use super::call::{Call, CallKey, Era, State};
 use super::queue::{Note, Queued};
 use super::{Machine, Notice, Output};
 
@@ -78,6 +78,7 @@ impl Machine {
         let mut note = Note::new(message.bytes().clone(), self.session.generation, self.limits());
         note.is_initialized = method == "notifications/initialized";
         note.is_before_others = is_before_others;
+        note.progress = message.progress_of().filter(|_| !is_before_others);
         note.repeatable = repeatable;
         note.revision = revision;
         self.add_note(note);
@@ -102,9 +103,16 @@ impl Machine {
             }
             return self.forget(key);
         }
-        if !matches!(call.state, State::Posted(_) | State::Reading(_) | State::Whole(..)) {
-            self.forget(key);
+        match call.state {
+            // It may overtake the call, and would be in vain: it is told once more.
+            State::Posted(_) => call.cancel = Some(message.clone()),
+            State::Reading(_) | State::Whole(..) => {}
+            _ => self.forget(key),
         }
+        self.tell_cancelled(&wires, message);
+    }
+
+    fn tell_cancelled(&mut self, wires: &[u64], message: &Message) {
         for wire in wires {
             let body = message.edit().cancelled_id(wire.to_string().as_bytes()).finish();
             let mut note = Note::new(body, self.session.generation, self.limits());
@@ -113,17 +121,26 @@ impl Machine {
         }
     }
 
+    /// The server has a call that was cancelled, or has had the time to get it.
+    pub(super) fn cancel_again(&mut self, key: CallKey) {
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        if let Some(message) = call.cancel.take() {
+            let wires = call.wires.clone();
+            self.tell_cancelled(&wires, &message);
+        }
+    }
+
     /// The host's answer to a request of the server goes under the server's own id.
     fn host_answer(&mut self, message: &Message) {
         let number = message.id_key().and_then(|key| key.as_u64());
-        let Some(asked) = number.and_then(|number| self.asked.remove(&number)) else {
-            return self.dropped("an answer of the host to no request of the server");
+        let Some(id) = number.and_then(|number| self.asked.remove(&number)) else {
+            return self.dropped(
+                "an answer of the host to no request of the server, or to one of a session that \
+                 was lost",
+            );
         };
-        if asked.generation != self.session.generation {
-            return self.dropped("an answer of the host to a request of a session that was lost");
-        }
-        let body = message.edit().id(&asked.id).finish();
-        let mut note = Note::new(body, asked.generation, self.limits());
+        let body = message.edit().id(&id).finish();
+        let mut note = Note::new(body, self.session.generation, self.limits());
         note.is_answer = true;
         // A second one is an answer to nothing.
         note.repeatable = true;

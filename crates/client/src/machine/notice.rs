@@ -71,6 +71,12 @@ pub enum Notice {
         /// The status it answered with.
         status: u16,
     },
+    /// The server cannot say what follows the last of its own messages that came, so that some may
+    /// be lost: the stream for them is begun anew.
+    StandaloneStreamCut {
+        /// The status it answered with; 200: with a stream that ended empty.
+        status: u16,
+    },
     /// What came cannot be used and was dropped.
     Dropped {
         /// What, and why.
@@ -121,6 +127,11 @@ impl fmt::Display for Notice {
                 f,
                 "the server has no stream for its own messages (status {status}): none can come \
                  outside of calls"
+            ),
+            Self::StandaloneStreamCut { status } => write!(
+                f,
+                "the server does not know where its own messages stopped (status {status}); they \
+                 go on, and some may be lost"
             ),
             Self::Dropped { what } => write!(f, "dropped: {what}"),
         }

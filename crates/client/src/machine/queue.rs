@@ -1,7 +1,10 @@
 //! What waits to leave, and what may leave now: nothing overtakes an older answer, and the
 //! session's own steps come first.
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
+use rejoin_core::message::IdKey;
 
 use super::call::{CallKey, State};
 use super::wire::ExchangeId;
@@ -27,6 +30,8 @@ pub(super) struct Note {
     pub(super) is_before_others: bool,
     /// It answers a request of the server.
     pub(super) is_answer: bool,
+    /// The token of the request whose progress it tells.
+    pub(super) progress: Option<IdKey>,
     /// It may arrive twice.
     pub(super) repeatable: bool,
     /// Its revision, if that has no sessions.
@@ -45,6 +50,7 @@ impl Note {
             is_initialized: false,
             is_before_others: false,
             is_answer: false,
+            progress: None,
             repeatable: false,
             revision: None,
             exchange: None,
@@ -75,19 +81,26 @@ impl Machine {
             .values()
             .filter(|exchange| matches!(exchange.purpose, Purpose::Call(_)))
             .count();
+        let mut told = self.progress_in_flight();
         let mut held = 0;
         for entry in std::mem::take(&mut self.queue) {
             let has_room = posts < self.limits().posts_open_max;
             let leaves = match entry {
                 Queued::Note(number) => {
                     let Some(note) = self.notes.get(&number) else { continue };
+                    // Progress of one request is told in its order.
+                    let is_next =
+                        note.progress.as_ref().is_none_or(|token| told.insert(token.clone()));
                     // An answer may be what a call in flight waits for.
-                    let leaves = (note.is_answer || !blocked) && note.not_before_ms <= self.now_ms;
+                    let leaves = is_next
+                        && (note.is_answer || !blocked)
+                        && note.not_before_ms <= self.now_ms;
                     blocked |= note.is_before_others;
                     leaves
                 }
                 Queued::Call(key) => {
-                    let Some(call) = self.calls.get(&key) else { continue };
+                    let call = self.calls.get(&key).filter(|call| call.state == State::Queued);
+                    let Some(call) = call else { continue };
                     let waits = holds && !call.is_ungated();
                     held += usize::from(waits);
                     let first = call.is_initialize();
@@ -117,6 +130,12 @@ impl Machine {
         self.held = held;
     }
 
+    /// Requests of whose progress something is on its way.
+    fn progress_in_flight(&self) -> HashSet<IdKey> {
+        let in_flight = self.notes.values().filter(|note| note.exchange.is_some());
+        in_flight.filter_map(|note| note.progress.clone()).collect()
+    }
+
     /// Whether `initialize` is on its way.
     fn is_opening(&self) -> bool {
         self.calls.values().any(|call| call.is_initialize() && call.state != State::Queued)
@@ -128,6 +147,8 @@ impl Machine {
         if let Some(call) = self.calls.get_mut(&key) {
             call.state = State::Posted(exchange);
             call.heard_ms = self.now_ms;
+            // What was said of an attempt before says nothing of this one.
+            call.refusal = None;
         }
     }
 
@@ -142,9 +163,10 @@ impl Machine {
     /// Puts a call back, before what came after it.
     pub(super) fn requeue(&mut self, key: CallKey, not_before_ms: u64) {
         let Some(call) = self.calls.get_mut(&key) else { return };
-        call.state = State::Queued;
         call.not_before_ms = not_before_ms;
-        self.queue.push_front(Queued::Call(key));
+        if std::mem::replace(&mut call.state, State::Queued) != State::Queued {
+            self.queue.push_front(Queued::Call(key));
+        }
     }
 
     /// Ends a note: the server has it, or never will.

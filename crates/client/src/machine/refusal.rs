@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::{CallKey, State};
+use super::track::is_cursor;
 use super::{Because, Machine, Notice};
 
 /// What a refusal says.
@@ -50,13 +51,15 @@ impl Machine {
         self.notice(Notice::Refused { call: key, reason: refusal.reason.clone() });
         let original = refusal.original_request_id.as_ref();
         let original = original.and_then(|id| id.get().parse::<u64>().ok());
-        let is_ours = original.is_none_or(|wire| self.wires.get(&wire) == Some(&key));
+        // The stream that holds a call is another call's, and has no answer for this one.
+        let is_ours = original.is_some_and(|wire| self.wires.get(&wire) == Some(&key));
         let resends_max = self.limits().resends_max;
         let Some(call) = self.calls.get_mut(&key) else { return };
         call.refusal = Some(message.clone());
         call.resends += 1;
         let exhausted = call.resends > resends_max;
         if let Some(cursor) = refusal.last_event_id.clone()
+            && is_cursor(cursor.as_bytes(), &self.settings.limits)
             && is_ours
             && !exhausted
         {

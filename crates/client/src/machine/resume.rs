@@ -25,6 +25,10 @@ impl Machine {
         }
         if call.era != Era::Session {
             // Such a stream cannot be resumed, and its end was a cancel (spec 3.1).
+            if call.track.lasted_ms(now_ms) >= limits.steady_ms && call.is_subscription() {
+                call.resends = 0;
+                call.backoff.reset();
+            }
             return self.send_again_or_end(key, what);
         }
         match call.track.lost(now_ms, random, answered, limits) {

@@ -6,8 +6,10 @@ use rejoin_core::token::CONTINUITY_CAPABILITY;
 use serde::Deserialize;
 
 use super::answer::is_success;
-use super::call::{CallKey, Era, State};
-use super::{Because, ExchangeId, Head, Machine, Method, Notice, Output, Purpose, Queued, Request};
+use super::call::{Call, CallKey, Era, State};
+use super::{
+    Because, Exchange, ExchangeId, Head, Machine, Method, Notice, Purpose, Queued, Request,
+};
 
 /// The session with the server.
 #[derive(Debug, Default)]
@@ -27,8 +29,8 @@ pub(super) struct Session {
     reopening: Reopening,
     /// Id of the `initialize` that opens it anew.
     pub(super) reopen_wire: Option<u64>,
-    /// The ledger epoch of the session before.
-    epoch_before: Option<u64>,
+    /// It is not the one that the host opened.
+    pub(super) is_anew: bool,
 }
 
 /// What a Rejoin says of itself.
@@ -70,8 +72,14 @@ impl Machine {
     /// The host asks for a session; one that it had is over.
     pub(super) fn begin_session(&mut self, message: &Message) {
         if self.session.id.is_some() || self.session.initialize.is_some() {
-            let running: Vec<_> = self.session_calls().collect();
-            for key in running {
+            // Late answers to these would be taken for those of the new session.
+            let steps =
+                self.exchanges.iter().filter(|(_, exchange)| self.is_session_step(exchange));
+            let steps: Vec<_> = steps.map(|(id, _)| *id).collect();
+            for id in steps {
+                self.close(id);
+            }
+            for key in self.session_calls(true) {
                 self.fail(key, "the host began another session");
             }
             self.close_standalone();
@@ -81,12 +89,40 @@ impl Machine {
                 self.linger(exchange);
             }
         }
-        self.acks.clear();
         self.session = Session {
             generation: self.session.generation + 1,
             initialize: Some(message.clone()),
             ..Session::default()
         };
+        self.drop_stale();
+    }
+
+    /// Whether an exchange is a step of opening a session, or asks whether one lives.
+    fn is_session_step(&self, exchange: &Exchange) -> bool {
+        match exchange.purpose {
+            Purpose::Reopen | Purpose::Reopened | Purpose::Knock(_) => true,
+            Purpose::Call(key) => self.calls.get(&key).is_some_and(Call::is_initialize),
+            _ => false,
+        }
+    }
+
+    /// What belongs to a session that is gone is nobody's any more.
+    fn drop_stale(&mut self) {
+        self.acks.clear();
+        self.asked.clear();
+        self.tasks.clear();
+        let generation = self.session.generation;
+        let stale = self
+            .notes
+            .iter()
+            .filter(|(_, note)| note.generation < generation && note.revision.is_none());
+        let stale: Vec<_> = stale.map(|(number, note)| (*number, note.exchange)).collect();
+        for (number, exchange) in stale {
+            if let Some(exchange) = exchange {
+                self.linger(exchange);
+            }
+            self.drop_note(number);
+        }
     }
 
     /// The server has answered `initialize`.
@@ -107,37 +143,26 @@ impl Machine {
         self.notice(Notice::Opened { continuity });
     }
 
-    /// Calls of the session that have not ended.
-    fn session_calls(&self) -> impl Iterator<Item = CallKey> {
+    /// Calls of the session that have not ended; with the `initialize` that opens it?
+    fn session_calls(&self, with_initialize: bool) -> Vec<CallKey> {
         self.calls
             .iter()
-            .filter(|(_, call)| call.era == Era::Session && !call.is_initialize())
+            .filter(|(_, call)| call.era == Era::Session)
+            .filter(|(_, call)| with_initialize || !call.is_initialize())
             .map(|(key, _)| *key)
+            .collect()
     }
 
     /// The server does not know the session any more.
     pub(super) fn lose_session(&mut self) {
         self.notice(Notice::SessionLost);
-        self.session.epoch_before =
-            self.session.continuity.as_ref().and_then(|continuity| continuity.epoch);
         self.session.generation += 1;
         self.session.id = None;
-        self.acks.clear();
         self.close_standalone();
-        let keys: Vec<_> = self.session_calls().collect();
-        for key in keys {
+        for key in self.session_calls(false) {
             self.orphan(key);
         }
-        // What belongs to a session that is gone is nobody's any more.
-        let generation = self.session.generation;
-        let stale = self.notes.iter().filter(|(_, note)| note.generation < generation);
-        let stale: Vec<_> = stale.map(|(number, note)| (*number, note.exchange)).collect();
-        for (number, exchange) in stale {
-            if let Some(exchange) = exchange {
-                self.linger(exchange);
-            }
-            self.drop_note(number);
-        }
+        self.drop_stale();
         self.start_reopening();
     }
 
@@ -270,23 +295,24 @@ impl Machine {
     /// A new session is open: what the old one left is decided.
     fn reopened(&mut self) {
         self.session.reopening = Reopening::No;
+        self.session.is_anew = true;
         self.notice(Notice::SessionReopened);
         self.open_standalone();
-        let epoch = self.session.continuity.as_ref().and_then(|continuity| continuity.epoch);
-        let is_same_ledger = epoch == self.session.epoch_before;
         let orphans = self.calls.iter().filter_map(|(key, call)| match call.state {
             State::Orphaned { ran } => Some((*key, ran)),
             _ => None,
         });
         let orphans: Vec<_> = orphans.collect();
         for (key, ran) in orphans.into_iter().rev() {
-            // Without a principal a token's scope is its session; but another ledger answers an
-            // attempt that is not the first with `outcome_unknown`.
-            let is_kept = self.settings.has_principal || !is_same_ledger && epoch.is_some();
-            let has_token = self.honours_token(key) && (is_kept || !ran);
+            let has_token = self.honours_token(key);
             let gets_token = !ran && self.session.continuity.is_some();
             let is_repeatable =
                 self.calls.get(&key).is_some_and(|call| self.is_repeatable(&call.message));
+            // The token may have another scope here, in which it is unknown: without an epoch that
+            // is answered `outcome_unknown`, and with the ledger's own it would run.
+            if let Some(call) = self.calls.get_mut(&key).filter(|call| call.attempts > 0) {
+                call.epoch = None;
+            }
             if has_token || is_repeatable || gets_token {
                 let because = match (ran, has_token || gets_token) {
                     (false, _) => Because::Refusal,
@@ -321,13 +347,17 @@ impl Machine {
         self.session.reopening = Reopening::Failed;
         self.session.reopen_wire = None;
         self.notice(Notice::NotReopened { what: what.to_owned() });
-        let keys: Vec<_> = self.session_calls().collect();
-        for key in keys {
+        for key in self.session_calls(false) {
             match self.calls.get(&key).map(|call| call.state.clone()) {
                 Some(State::Orphaned { ran }) => self.fail_orphan(key, ran),
                 _ => self.fail(key, what),
             }
         }
+    }
+
+    /// No session is wanted any more.
+    pub(super) fn stop_reopening(&mut self) {
+        self.session.reopening = Reopening::No;
     }
 
     /// Asks whether the session lives, with what every server answers.
@@ -349,39 +379,8 @@ impl Machine {
         }
         match key {
             Some(key) => self.send_again_or_end(key, "the server has no more of the answer"),
-            None => self.no_standalone(404),
+            None => self.knock_answered(head.status),
         }
-    }
-
-    /// Ends the session: nobody is left to use it.
-    pub(super) fn say_goodbye(&mut self) {
-        let ids: Vec<_> = self.exchanges.keys().copied().collect();
-        for id in ids {
-            self.close(id);
-        }
-        self.queue.clear();
-        self.calls.clear();
-        self.notes.clear();
-        self.standalone.off();
-        self.session.reopening = Reopening::No;
-        if self.session.id.is_none() {
-            return self.done();
-        }
-        let (request, acks) = self.compose(Method::Delete, Bytes::new());
-        let exchange = self.open(Purpose::Goodbye, request, acks);
-        let close_ms = self.now_ms.saturating_add(self.limits().delete_max_ms);
-        if let Some(exchange) = self.exchanges.get_mut(&exchange) {
-            exchange.close_ms = Some(close_ms);
-        }
-    }
-
-    pub(super) fn goodbye_done(&mut self, id: ExchangeId) {
-        self.close(id);
-        self.done();
-    }
-
-    pub(super) fn done(&mut self) {
-        self.out.push(Output::Done);
     }
 }
 

@@ -12,6 +12,10 @@ pub(super) struct Standalone {
     pub(super) track: Track,
     backoff: Backoff,
     pub(super) heard_ms: u64,
+    /// Nothing came on this connection, not even a comment.
+    is_silent: bool,
+    /// Connections in a row that went on from a cursor, and that the server ended with nothing.
+    silent_ends: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ enum State {
     },
     Asking(ExchangeId),
     Reading(ExchangeId),
+    /// It was answered 404: does the session live?
+    Knocking,
 }
 
 impl Standalone {
@@ -32,7 +38,16 @@ impl Standalone {
             track: Track::new(limits),
             backoff: Backoff::new(limits.backoff_ms, limits.standalone_backoff_max_ms),
             heard_ms: 0,
+            is_silent: true,
+            silent_ends: 0,
         }
+    }
+
+    /// Something came.
+    pub(super) fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.is_silent = false;
+        self.silent_ends = 0;
     }
 
     /// Whether something may come on it.
@@ -94,13 +109,14 @@ impl Machine {
                 let standalone = &mut self.standalone;
                 standalone.state = State::Reading(id);
                 standalone.heard_ms = now_ms;
+                standalone.is_silent = true;
                 let resumed = standalone.track.cursor.is_some();
                 standalone.track.connected(now_ms, resumed);
                 standalone.track.replay = head.replay_until.clone().map(Replay::Until);
             }
             (404, _) if is_gone => {
                 self.close(id);
-                self.standalone.off();
+                self.standalone.state = State::Knocking;
                 self.knock(None);
             }
             (401 | 403 | 408 | 409 | 425 | 429 | 500..=599, _) => {
@@ -120,8 +136,53 @@ impl Machine {
     }
 
     pub(super) fn no_standalone(&mut self, status: u16) {
+        if self.standalone.track.cursor.is_some() && (400..500).contains(&status) {
+            return self.cut_standalone(status);
+        }
         self.standalone.off();
         self.notice(Notice::NoStandaloneStream { status });
+    }
+
+    /// The session lives, if the server was able to say so: then the stream is what is not there.
+    pub(super) fn knock_answered(&mut self, status: u16) {
+        match status {
+            401 | 403 | 408 | 425 | 429 | 500..=599 => self.knock_failed(),
+            _ if self.standalone.state == State::Knocking => self.no_standalone(404),
+            _ => {}
+        }
+    }
+
+    /// Whether the session lives is not known: the stream is asked for again.
+    pub(super) fn knock_failed(&mut self) {
+        if self.standalone.state == State::Knocking {
+            self.standalone_again(None);
+        }
+    }
+
+    /// The cursor leads nowhere, as it seems: the stream is asked for without.
+    fn cut_standalone(&mut self, status: u16) {
+        let standalone = &mut self.standalone;
+        standalone.track = Track::new(&self.settings.limits);
+        standalone.silent_ends = 0;
+        standalone.state = State::Waiting { at_ms: self.now_ms };
+        self.notice(Notice::StandaloneStreamCut { status });
+    }
+
+    /// The server has ended it. Some do so at once where they do not know the cursor.
+    pub(super) fn standalone_ended(&mut self) {
+        let ends_max = self.limits().resume_attempts_max;
+        let standalone = &mut self.standalone;
+        let lasted_ms = self.now_ms.saturating_sub(standalone.heard_ms);
+        if standalone.is_silent
+            && standalone.track.cursor.is_some()
+            && lasted_ms < self.settings.limits.steady_ms
+        {
+            standalone.silent_ends += 1;
+            if standalone.silent_ends >= ends_max {
+                return self.cut_standalone(200);
+            }
+        }
+        self.standalone_again(None);
     }
 
     pub(super) fn standalone_lost(&mut self, _answered: bool) {

@@ -6,7 +6,7 @@ use rejoin_core::sse::{Event, Mark};
 use super::call::CallKey;
 use super::queue::Note;
 use super::track::Track;
-use super::{Asked, ExchangeId, Machine, Output, Purpose, StreamKey};
+use super::{ExchangeId, Machine, Output, Purpose, StreamKey};
 
 /// JSON-RPC error code of a request that could not be taken.
 const INTERNAL_ERROR: i64 = -32_603;
@@ -21,7 +21,7 @@ impl Machine {
                 StreamKey::Call(key)
             }
             Purpose::Standalone => {
-                self.standalone.heard_ms = self.now_ms;
+                self.standalone.heard(self.now_ms);
                 StreamKey::Standalone
             }
             Purpose::Reopen => return self.pass_on(StreamKey::Standalone, event.data.clone()),
@@ -93,6 +93,12 @@ impl Machine {
     }
 
     fn take_answer(&mut self, stream: StreamKey, message: &Message) {
+        if let StreamKey::Call(key) = stream
+            && let Some(call) = self.calls.get(&key).filter(|call| call.is_subscription())
+            && message.id_key().as_ref() == Some(&call.host_key)
+        {
+            return self.call_answered(key, message);
+        }
         let Some(wire) = message.id_key().and_then(|id| id.as_u64()) else {
             // Which call is meant is said by the answer that it stands in.
             if let StreamKey::Call(key) = stream {
@@ -119,10 +125,8 @@ impl Machine {
             return self.add_note(note);
         }
         let number = self.number();
-        let generation = self.session.generation;
-        let asked = Asked { id: Bytes::copy_from_slice(id), generation };
         let relayed = message.edit().id(number.to_string().as_bytes()).finish();
-        self.asked.insert(number, asked);
+        self.asked.insert(number, Bytes::copy_from_slice(id));
         self.out.push(Output::Deliver(relayed));
     }
 
@@ -130,12 +134,9 @@ impl Machine {
         match message.method().unwrap_or_default() {
             "notifications/progress" => self.take_progress(message),
             "notifications/cancelled" => {
-                let asked = |asked: &Asked| {
-                    let id = message.param("requestId");
-                    id.is_some_and(|id| id == asked.id)
-                };
-                let number =
-                    self.asked.iter().find(|(_, one)| asked(one)).map(|(number, _)| *number);
+                let Some(id) = message.param("requestId") else { return };
+                let number = self.asked.iter().find(|(_, asked)| *asked == id);
+                let number = number.map(|(number, _)| *number);
                 let Some(number) = number else { return };
                 self.asked.remove(&number);
                 let relayed = message.edit().cancelled_id(number.to_string().as_bytes()).finish();
@@ -154,13 +155,20 @@ impl Machine {
     /// this execution's.
     fn take_progress(&mut self, message: &Message) {
         let Some(wire) = message.progress_of().and_then(|token| token.as_u64()) else { return };
-        let Some(key) = self.wires.get(&wire) else { return };
-        let Some(call) = self.calls.get_mut(key) else { return };
+        if let Some((_, token)) = self.tasks.iter().find(|(task, _)| *task == wire) {
+            self.out.push(Output::Deliver(message.edit().progress_of(token).finish()));
+        }
+        let Some(key) = self.wires.get(&wire).copied() else { return };
+        let is_same_execution = self.honours_token(key);
+        let Some(call) = self.calls.get_mut(&key) else { return };
         let is_wanted = call.wires.iter().skip(call.progress_from).any(|known| *known == wire);
         call.heard_ms = self.now_ms;
-        // A sign of the call: what was spent on sending it again is renewed.
-        call.resends = 0;
-        call.backoff.reset();
+        // A sign of the call: what was spent on sending it again is renewed, unless it would run
+        // anew each time.
+        if is_same_execution {
+            call.resends = 0;
+            call.backoff.reset();
+        }
         if let Some(token) =
             call.host_progress.as_ref().filter(|_| is_wanted && call.cancelled_ms.is_none())
         {

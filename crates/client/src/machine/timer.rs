@@ -67,6 +67,8 @@ impl Machine {
             .map(|at_ms| (at_ms.saturating_add(limits.cancelled_max_ms), Due::Forget));
         let dead = self.dead_ms(call, limits).map(|(at_ms, id)| (at_ms, Due::Dead(id)));
         let silent = match call.state {
+            // What was subscribed to may be quiet for as long as it likes.
+            State::Reading(_) if call.is_subscription() => None,
             State::Posted(_) | State::Whole(..) | State::Reading(_)
                 if call.cancelled_ms.is_none() =>
             {
@@ -98,7 +100,10 @@ impl Machine {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
-            Due::Forget => self.forget(key),
+            Due::Forget => {
+                self.cancel_again(key);
+                self.forget(key);
+            }
             Due::GiveUp => {
                 if let Some(id) = self.calls.get(&key).and_then(|call| call.state.exchange()) {
                     self.close(id);
@@ -138,11 +143,9 @@ impl Machine {
 
     fn close_what_is_over(&mut self) {
         let now_ms = self.now_ms;
-        let head_max_ms = self.limits().head_max_ms;
         let mut over = Vec::new();
         for (id, exchange) in &self.exchanges {
-            let is_unanswered =
-                head_due_ms(exchange, head_max_ms).is_some_and(|at_ms| at_ms <= now_ms);
+            let is_unanswered = self.answer_due_ms(exchange).is_some_and(|at_ms| at_ms <= now_ms);
             if exchange.close_ms.is_some_and(|at_ms| at_ms <= now_ms) || is_unanswered {
                 over.push((*id, exchange.purpose));
             }
@@ -155,6 +158,7 @@ impl Machine {
                 Purpose::Reopen | Purpose::Reopened => {
                     self.reopen_failed("the server did not answer")
                 }
+                Purpose::Knock(None) => self.knock_failed(),
                 _ => {}
             }
         }
@@ -170,10 +174,8 @@ impl Machine {
             };
             timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay)
         });
-        let head_max_ms = self.limits().head_max_ms;
         let exchanges = self.exchanges.values().filter_map(|exchange| {
-            let head_ms = head_due_ms(exchange, head_max_ms);
-            exchange.close_ms.into_iter().chain(head_ms).min()
+            exchange.close_ms.into_iter().chain(self.answer_due_ms(exchange)).min()
         });
         // What is blocked by something else is sent when that ends.
         let queued = self.queue.iter().filter_map(|queued| match queued {
@@ -190,14 +192,21 @@ impl Machine {
         let end = self.end_ms.filter(|at_ms| *at_ms != u64::MAX);
         calls.chain(exchanges).chain(queued).chain(others.into_iter().flatten()).chain(end).min()
     }
-}
-
-/// When the head of an answer must have come. Those of calls are watched with their calls.
-fn head_due_ms(exchange: &Exchange, head_max_ms: u64) -> Option<u64> {
-    let is_watched = match exchange.purpose {
-        Purpose::Call(_) | Purpose::Resume(_) | Purpose::Standalone => true,
-        Purpose::Knock(key) => key.is_some(),
-        _ => false,
-    };
-    (exchange.head.is_none() && !is_watched).then(|| exchange.opened_ms.saturating_add(head_max_ms))
+    /// When an answer must have come, or its head. Those of calls are watched with their calls.
+    fn answer_due_ms(&self, exchange: &Exchange) -> Option<u64> {
+        let limits = self.limits();
+        let max_ms = match exchange.purpose {
+            // While it is on its way everything else waits.
+            Purpose::Reopen | Purpose::Reopened => limits.initialize_max_ms,
+            Purpose::Call(_)
+            | Purpose::Resume(_)
+            | Purpose::Standalone
+            | Purpose::Knock(Some(_)) => {
+                return None;
+            }
+            _ if exchange.head.is_some() => return None,
+            _ => limits.head_max_ms,
+        };
+        Some(exchange.opened_ms.saturating_add(max_ms))
+    }
 }

@@ -11,6 +11,7 @@ pub(super) fn is_repeatable_method(method: &str) -> bool {
             "ping"
                 | "initialize"
                 | "server/discover"
+                | "subscriptions/listen"
                 | "resources/read"
                 | "prompts/get"
                 | "completion/complete"

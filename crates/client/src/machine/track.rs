@@ -81,10 +81,7 @@ impl Track {
             return false;
         };
         // An empty id resets the cursor (HTML standard 9.2.6); one that fits no header is none.
-        let usable = !id.is_empty()
-            && id.len() <= limits.cursor_bytes_max
-            && id.iter().all(|byte| (0x20..0x7f).contains(byte));
-        let id = usable.then(|| String::from_utf8_lossy(id).into_owned());
+        let id = is_cursor(id, limits).then(|| String::from_utf8_lossy(id).into_owned());
         if self.cursor == id {
             return false;
         }
@@ -121,8 +118,8 @@ impl Track {
         limits: &ClientLimits,
     ) -> Next {
         self.replay = None;
+        let lasted_ms = self.lasted_ms(now_ms);
         let connected_ms = self.connected_ms.take();
-        let lasted_ms = connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
         let is_first = self.give_up_ms.is_none();
         if std::mem::take(&mut self.progressed) || is_first {
             self.renew(now_ms, limits);
@@ -145,14 +142,18 @@ impl Track {
         let is_first_attempt = self.backoff.attempts() == 0;
         let own_ms = self.backoff.next_ms(random);
         let wait_ms = if is_first_attempt { asked_ms } else { own_ms.max(asked_ms) };
-        self.postpone(asked_ms);
+        // A server that gives streams may ask for waits between them; one that is away, or says so,
+        // has `resume_max_ms`.
+        if connected_ms.is_some() {
+            self.postpone(asked_ms);
+        }
         Next::ResumeAt(now_ms.saturating_add(wait_ms))
     }
 
     /// The connection has ended, if there was one. Says whether it was a good one.
     pub(super) fn end(&mut self, now_ms: u64, limits: &ClientLimits) -> bool {
-        let connected_ms = self.connected_ms.take();
-        let lasted_ms = connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms));
+        let lasted_ms = self.lasted_ms(now_ms);
+        self.connected_ms = None;
         self.replay = None;
         std::mem::take(&mut self.progressed) || lasted_ms >= limits.steady_ms
     }
@@ -164,7 +165,19 @@ impl Track {
         self.give_up_ms = Some(now_ms.saturating_add(limits.resume_max_ms));
     }
 
+    /// For how long there has been a connection.
+    pub(super) fn lasted_ms(&self, now_ms: u64) -> u64 {
+        self.connected_ms.map_or(0, |begin_ms| now_ms.saturating_sub(begin_ms))
+    }
+
     fn postpone(&mut self, by_ms: u64) {
         self.give_up_ms = self.give_up_ms.map(|at_ms| at_ms.saturating_add(by_ms));
     }
+}
+
+/// Whether an event id can be sent back as a header field.
+pub(super) fn is_cursor(id: &[u8], limits: &ClientLimits) -> bool {
+    !id.is_empty()
+        && id.len() <= limits.cursor_bytes_max
+        && id.iter().all(|byte| (0x20..0x7f).contains(byte))
 }

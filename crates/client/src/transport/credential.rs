@@ -1,7 +1,7 @@
 //! The value of `Authorization`: fetched once, and again when the server refuses it.
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use tokio::process::Command;
@@ -68,13 +68,20 @@ pub enum CredentialError {
 #[derive(Debug)]
 pub(super) struct Keeper {
     source: Credential,
-    value: Mutex<Option<HeaderValue>>,
+    known: Mutex<Known>,
     command_max: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    value: Option<HeaderValue>,
+    /// When the command failed last, and how.
+    failed: Option<(Instant, String)>,
 }
 
 impl Keeper {
     pub(super) fn new(source: Credential, command_max: Duration) -> Self {
-        Self { source, value: Mutex::new(None), command_max }
+        Self { source, known: Mutex::default(), command_max }
     }
 
     /// Looks for what must be there from the start. Commands are not run: they may have what they
@@ -89,11 +96,12 @@ impl Keeper {
 
     /// The value, fetched if it is not known.
     pub(super) async fn value(&self) -> Result<Option<HeaderValue>, CredentialError> {
-        let mut known = self.value.lock().await;
-        if known.is_none() {
-            *known = self.fetch().await?;
+        let asked = Instant::now();
+        let mut known = self.known.lock().await;
+        if known.value.is_none() {
+            self.fetch(&mut known, asked).await?;
         }
-        Ok(known.clone())
+        Ok(known.value.clone())
     }
 
     /// Another value than the one that was refused. `None`: there is no other.
@@ -101,21 +109,33 @@ impl Keeper {
         if !matches!(self.source, Credential::File(_) | Credential::Command(_)) {
             return None;
         }
-        let mut known = self.value.lock().await;
-        if known.as_ref() == refused {
-            *known = self.fetch().await.ok()?;
+        let asked = Instant::now();
+        let mut known = self.known.lock().await;
+        if known.value.as_ref() == refused {
+            self.fetch(&mut known, asked).await.ok()?;
         }
-        known.clone().filter(|value| Some(value) != refused)
+        known.value.clone().filter(|value| Some(value) != refused)
     }
 
-    async fn fetch(&self) -> Result<Option<HeaderValue>, CredentialError> {
+    /// Who waited while the command failed has its answer in that.
+    async fn fetch(&self, known: &mut Known, asked: Instant) -> Result<(), CredentialError> {
         let text = match &self.source {
-            Credential::None => return Ok(None),
+            Credential::None => return Ok(()),
             Credential::Variable(name) => variable(name)?,
             Credential::File(path) => read(path)?,
-            Credential::Command(line) => self.printed(line).await?,
+            Credential::Command(line) => {
+                if let Some((_, what)) = known.failed.as_ref().filter(|(at, _)| *at >= asked) {
+                    return Err(CredentialError::Command { what: what.clone() });
+                }
+                let printed = self.printed(line).await;
+                if let Err(CredentialError::Command { what }) = &printed {
+                    known.failed = Some((Instant::now(), what.clone()));
+                }
+                printed?
+            }
         };
-        header(&text).map(Some)
+        known.value = Some(header(&text)?);
+        Ok(())
     }
 
     async fn printed(&self, line: &str) -> Result<String, CredentialError> {
@@ -175,5 +195,21 @@ mod tests {
         let second = keeper.renewed(first.as_ref()).await;
         assert_eq!(second.as_ref().unwrap(), "Bearer 2");
         assert_eq!(keeper.renewed(first.as_ref()).await, second, "it was renewed already");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_is_run_once_for_all_that_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = folder.path().join("count");
+        let line = format!("echo x >> {0}; sleep 60", count.display());
+        let keeper = Keeper::new(Credential::Command(line), Duration::from_millis(500));
+        let (first, second, third) = tokio::join!(keeper.value(), keeper.value(), keeper.value());
+        for failed in [first, second, third] {
+            assert!(matches!(failed, Err(CredentialError::Command { .. })), "{failed:?}");
+        }
+        let runs = || std::fs::read_to_string(&count).unwrap_or_default().lines().count();
+        assert!(runs() <= 1, "{} runs", runs());
+        // Who asks later has it run again.
+        assert!(keeper.value().await.is_err());
     }
 }

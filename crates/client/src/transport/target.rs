@@ -36,7 +36,9 @@ pub(super) fn parse(url: &str) -> Result<Uri, UrlError> {
 /// Where a redirect leads (RFC 9110 section 10.2.2). `None`: elsewhere, or nowhere.
 pub(super) fn redirect(from: &Uri, location: &str) -> Option<Uri> {
     let location = location.split('#').next().unwrap_or_default();
-    let target: Uri = if location.contains("://") {
+    // A scheme stands before everything else (RFC 3986 section 4.1).
+    let first = location.split(['/', '?']).next().unwrap_or_default();
+    let target: Uri = if first.contains(':') {
         location.parse().ok()?
     } else if location.starts_with("//") {
         format!("{}:{location}", from.scheme_str()?).parse().ok()?
@@ -76,6 +78,8 @@ mod tests {
             ("/a/mcp/", "https://host.example/a/mcp/"),
             ("mcp/", "https://host.example/a/mcp/"),
             ("?y=2", "https://host.example/a/mcp?y=2"),
+            ("/in?next=http://evil.example/", "https://host.example/in?next=http://evil.example/"),
+            ("in?next=http://x", "https://host.example/a/in?next=http://x"),
             ("https://HOST.example:443/x#y", "https://HOST.example:443/x"),
         ] {
             assert_eq!(led(location).as_deref(), Some(target), "{location}");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::{Kind, World, limits};
-use rejoin_client::machine::{Answer, Input, Method};
+use rejoin_client::machine::{Answer, Input, Method, Request};
 
 #[test]
 fn a_get_that_is_not_allowed_ends_the_call_or_sends_its_token_again() {
@@ -216,4 +216,38 @@ fn an_event_too_large_is_not_asked_for_again_and_again() {
     world.cut(post.exchange);
     world.pass(1);
     world.get_after("f3");
+}
+
+#[test]
+fn calls_that_run_at_the_end_are_told() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    world.stream(post.exchange);
+    world.event(post.exchange, "e1", &post.progress(1));
+    world.delivered();
+    world.cut(post.exchange);
+    world.call(2, "held");
+    world.call(3, "held");
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": 3 } }));
+    world.input(Input::HostGone);
+    world.opened.clear();
+    world.pass(limits().end_grace_ms);
+    assert!(world.failed(1));
+    assert!(!world.failed(2), "it never left");
+    world.nothing_delivered();
+    let is_delete = |(_, request): &(_, Request)| request.method == Method::Delete;
+    assert!(world.opened.iter().any(is_delete));
+}
+
+#[test]
+fn a_status_that_a_person_can_do_something_about_says_what() {
+    for (status, hint) in [(308, "another URL"), (401, "--auth")] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.status(post.exchange, status);
+        let error = world.delivered();
+        let text = error["error"]["message"].as_str().unwrap();
+        assert!(text.contains(hint), "{text}");
+    }
 }

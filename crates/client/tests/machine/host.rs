@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::support::{Kind, World, limits};
-use rejoin_client::machine::{Input, Notice};
+use rejoin_client::machine::{Answer, Input, Notice};
 
 #[test]
 fn a_batch_is_taken_as_its_messages() {
@@ -127,4 +127,138 @@ fn a_busy_server_gets_what_may_arrive_twice_again() {
     world.status(post.exchange, 503);
     world.pass_until_opened(1_000);
     assert_eq!(world.post().body["method"], "notifications/roots/list_changed");
+}
+
+#[test]
+fn progress_of_one_request_leaves_in_its_order_and_does_not_wait_for_anothers() {
+    let mut world = World::opened(Kind::Plain);
+    let report = |token: &str, number: u64| {
+        json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": { "progressToken": token, "progress": number } })
+    };
+    world.host(report("a", 1));
+    world.host(report("a", 2));
+    world.host(report("a", 3));
+    world.host(report("b", 1));
+    let first = world.post();
+    assert_eq!(world.post().body, report("b", 1));
+    world.nothing_opened();
+    // Not even where the first has to be sent once more.
+    world.answer(first.exchange, Answer::Unsent("refused".to_owned()));
+    for number in 1..=3 {
+        if world.opened.is_empty() {
+            world.pass_until_opened(1_000);
+        }
+        let post = world.post();
+        assert_eq!(post.body, report("a", number));
+        world.nothing_opened();
+        world.accept(&post);
+    }
+}
+
+#[test]
+fn a_cancel_that_may_overtake_its_call_is_told_once_more() {
+    for has_head in [true, false] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": 1 } }));
+        let cancel = world.post();
+        assert_eq!(cancel.body["params"]["requestId"], *post.id());
+        world.accept(&cancel);
+        world.nothing_opened();
+        if has_head {
+            world.stream(post.exchange);
+        } else {
+            world.pass(limits().cancelled_max_ms);
+        }
+        assert_eq!(world.post().body, cancel.body);
+        world.pass(2 * limits().cancelled_max_ms);
+        world.nothing_opened();
+    }
+    // What was answered, or begun before the cancel, is cancelled once.
+    for is_begun in [true, false] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        if is_begun {
+            world.stream(post.exchange);
+        }
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": 1 } }));
+        let cancel = world.post();
+        world.accept(&cancel);
+        if !is_begun {
+            world.json(post.exchange, 200, &post.result("done"));
+        }
+        world.pass(2 * limits().cancelled_max_ms);
+        world.nothing_opened();
+        world.nothing_delivered();
+    }
+}
+
+#[test]
+fn progress_of_a_task_comes_after_its_call_was_answered() {
+    let (mut world, standalone) = {
+        let mut world = World::new();
+        world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize",
+            "params": { "protocolVersion": "2025-11-25" } }));
+        world.answer_initialize(Kind::Plain, "s1");
+        world.delivered();
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        let initialized = world.post();
+        world.accept(&initialized);
+        let (standalone, _) = world.get();
+        world.stream(standalone);
+        (world, standalone)
+    };
+    for (id, is_task) in [(1, true), (2, false)] {
+        let mut params = json!({ "name": "charge", "_meta": { "progressToken": "mine" } });
+        if is_task {
+            params["task"] = json!({ "ttl": 60_000 });
+        }
+        world.host(json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": params }));
+        let post = world.post();
+        world.json(post.exchange, 200, &post.result("done"));
+        world.delivered();
+        world.sse(standalone, &format!("data: {}\n\n", post.progress(7)));
+        if is_task {
+            let told = world.delivered();
+            assert_eq!(told["params"], json!({ "progressToken": "mine", "progress": 7 }));
+        } else {
+            world.nothing_delivered();
+        }
+    }
+}
+
+#[test]
+fn a_subscription_keeps_the_hosts_id_and_is_asked_for_again_for_as_long_as_it_works() {
+    let mut world = World::new();
+    let listen = json!({ "jsonrpc": "2.0", "id": "sub-1", "method": "subscriptions/listen",
+        "params": { "notifications": { "toolsListChanged": true },
+            "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } } });
+    world.host(listen.clone());
+    let subscription = json!({ "io.modelcontextprotocol/subscriptionId": "sub-1" });
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed",
+        "params": { "_meta": subscription } });
+    for _ in 0..3 * limits().resends_max {
+        if world.opened.is_empty() {
+            world.pass_until_opened(20_000);
+        }
+        let post = world.post();
+        assert_eq!(post.body, listen);
+        world.stream(post.exchange);
+        // It may be quiet for long.
+        world.pass(2 * limits().call_silence_max_ms);
+        world.sse(post.exchange, &format!("data: {changed}\n\n"));
+        assert_eq!(world.delivered(), changed);
+        world.cut(post.exchange);
+    }
+    world.pass_until_opened(20_000);
+    let post = world.post();
+    world.stream(post.exchange);
+    let end = json!({ "jsonrpc": "2.0", "id": "sub-1", "result": { "_meta": subscription } });
+    world.sse(post.exchange, &format!("data: {end}\n\n"));
+    assert_eq!(world.delivered(), end);
+    assert_eq!(world.machine.pending_calls(), 0);
 }

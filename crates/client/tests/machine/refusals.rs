@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{ATTEMPT, Kind, Post, World, limits};
+use rejoin_client::machine::Answer;
 
 fn refusal(post: &Post, code: u64, reason: &str, more: Value) -> Value {
     let mut data = json!({ "by": "rejoin", "reason": reason, "sendAgain": false,
@@ -150,7 +151,7 @@ fn the_same_hint_again_and_again_ends() {
         }
         let body = serde_json::from_slice(&request.body).unwrap();
         let post = Post { exchange: id, request, body };
-        let hint = json!({ "lastEventId": "1-3-0" });
+        let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": post.id() });
         world.json(id, 409, &refusal(&post, 40901, "stream_not_drained", hint));
     }
     assert!(requests < 40, "{requests} requests");
@@ -185,4 +186,84 @@ fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
         world.json(again.exchange, 200, &again.result("done"));
         assert_eq!(world.delivered()["result"]["text"], "done");
     }
+}
+
+#[test]
+fn an_old_refusal_says_nothing_of_a_later_attempt() {
+    // The answer is lost for good, or the hint that came next leads nowhere.
+    for is_hinted in [false, true] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        let first = world.posted(1, "charge");
+        let body = refusal(&first, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+        world.json(first.exchange, 409, &body);
+        world.pass_until_opened(10_000);
+        for _ in 0..=limits().resends_max {
+            let post = world.post();
+            world.stream(post.exchange);
+            world.event(post.exchange, "1-1-1", &json!({ "jsonrpc": "2.0", "method": "x" }));
+            world.delivered();
+            if is_hinted {
+                world.cut(post.exchange);
+                world.pass(1);
+                let get = world.get_after("1-1-1");
+                world.status(get, 405);
+            } else {
+                world.answer(post.exchange, Answer::Oversized);
+                world.answer(post.exchange, Answer::Ended);
+            }
+            if world.machine.pending_calls() == 0 {
+                break;
+            }
+            world.pass_until_opened(20_000);
+        }
+        let error = world.delivered();
+        assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
+        assert_eq!(error["error"]["data"]["sendAgain"], false, "{error}");
+    }
+}
+
+#[test]
+fn a_hint_that_names_no_call_or_anothers_is_not_followed() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let other = world.posted(1, "charge");
+    for original in [Value::Null, other.id().clone()] {
+        let post = world.posted(2, "charge");
+        let mut more = json!({ "sendAgain": true, "lastEventId": "1-1-0" });
+        if !original.is_null() {
+            more["originalRequestId"] = original;
+        }
+        world.json(post.exchange, 409, &refusal(&post, 40905, "replay_in_progress", more));
+        world.pass_until_opened(10_000);
+        let again = world.post();
+        world.json(again.exchange, 200, &again.result("done"));
+        assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}
+
+#[test]
+fn a_cursor_that_fits_no_header_is_no_hint() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let first = world.posted(1, "charge");
+    world.cut(first.exchange);
+    world.pass_until_opened(1_000);
+    let second = world.post();
+    let hint = json!({ "lastEventId": "1-\u{e4}-0", "originalRequestId": first.id() });
+    world.json(second.exchange, 409, &refusal(&second, 40902, "request_in_flight", hint));
+    assert!(world.failed(1));
+    world.nothing_opened();
+}
+
+#[test]
+fn a_refusal_that_comes_twice_sends_the_call_again_once() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let post = world.posted(1, "charge");
+    let body = refusal(&post, 40905, "replay_in_progress", json!({ "sendAgain": true }));
+    world.json(post.exchange, 409, &json!([body, body]));
+    world.pass_until_opened(20_000);
+    let again = world.post();
+    world.nothing_opened();
+    world.pass(5_000);
+    world.nothing_opened();
+    world.json(again.exchange, 200, &again.result("done"));
+    assert_eq!(world.delivered()["result"]["text"], "done");
 }

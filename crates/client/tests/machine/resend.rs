@@ -177,6 +177,10 @@ fn events_without_ids_cannot_be_resumed() {
 #[test]
 fn a_status_that_means_not_processed_says_so_and_one_of_a_gateway_does_not() {
     for (status, may_have_run) in [
+        (301, true),
+        (303, true),
+        (304, false),
+        (308, false),
         (400, false),
         (401, false),
         (403, false),
@@ -213,4 +217,25 @@ fn world_call(world: &World) -> u64 {
         _ => None,
     });
     call.expect("a call was sent again")
+}
+
+#[test]
+fn progress_renews_what_may_be_sent_again_only_if_it_is_of_the_same_execution() {
+    for (kind, tool, is_bounded) in [(Kind::Plain, "get", true), (Kind::Rejoin(1), "charge", false)]
+    {
+        let mut world = World::opened(kind);
+        learn(&mut world);
+        world.call(1, tool);
+        let mut sent = 0;
+        while world.machine.pending_calls() > 0 && sent < 3 * limits().resends_max {
+            world.pass_until_opened(60_000);
+            let post = world.post();
+            world.stream(post.exchange);
+            world.sse(post.exchange, &format!("data: {}\n\n", post.progress(1)));
+            world.cut(post.exchange);
+            sent += 1;
+        }
+        let expected = if is_bounded { limits().resends_max + 1 } else { 3 * limits().resends_max };
+        assert_eq!(sent, expected, "{kind:?}");
+    }
 }

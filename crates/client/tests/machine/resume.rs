@@ -211,3 +211,30 @@ fn a_get_that_is_not_answered_is_asked_again() {
     assert!(world.closed.contains(&silent));
     world.get_after("e1");
 }
+
+#[test]
+fn waits_that_the_server_asks_for_prolong_nothing_where_it_gives_no_stream() {
+    for is_busy in [false, true] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.posted(1, "charge");
+        world.stream(post.exchange);
+        world.sse(post.exchange, "id: e1\nretry: 12000\ndata:\n\n");
+        world.cut(post.exchange);
+        let begin_ms = world.now_ms;
+        let max_ms = limits().resume_max_ms + 30_000;
+        while world.machine.pending_calls() > 0 && world.now_ms < begin_ms + 2 * max_ms {
+            world.pass_until_opened(30_000);
+            let get = world.get_after("e1");
+            if is_busy {
+                let mut head = head(503, Media::Whole);
+                head.retry_after_ms = Some(10_000);
+                world.answer(get, Answer::Head(head));
+            } else {
+                world.answer(get, Answer::Unsent("refused".to_owned()));
+            }
+        }
+        let lasted_ms = world.now_ms - begin_ms;
+        assert!((limits().resume_max_ms..max_ms).contains(&lasted_ms), "{lasted_ms} ms");
+        assert!(world.failed(1));
+    }
+}

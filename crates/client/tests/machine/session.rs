@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::{ATTEMPT, EPOCH, Kind, Post, TOKEN, World, head};
-use rejoin_client::machine::{Answer, Media, Notice, Settings};
+use crate::support::{ATTEMPT, EPOCH, Kind, Post, TOKEN, World, head, limits};
+use rejoin_client::machine::{Answer, Head, Media, Notice};
 
 /// Lets the machine open the session anew.
 fn reopen(world: &mut World, kind: Kind) {
@@ -82,10 +82,11 @@ fn a_call_with_a_token_that_a_lost_session_refused_is_the_first_attempt_of_the_n
 }
 
 /// Loses the session while call 1 runs; returns the world after it was opened anew.
-fn lose_while_running(has_principal: bool, epoch: u64) -> World {
-    let mut world = World::with(Settings { has_principal, ..Settings::default() });
-    world.initialize(Kind::Rejoin(1));
-    let running = world.posted(1, "charge");
+fn lose_while_running(kind: Kind) -> World {
+    let mut world = World::opened(Kind::Rejoin(1));
+    world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "charge", "_meta": { EPOCH: 1, "progressToken": 1 } } }));
+    let running = world.post();
     world.stream(running.exchange);
     world.event(running.exchange, "1-1-1", &running.progress(1));
     world.delivered();
@@ -93,24 +94,41 @@ fn lose_while_running(has_principal: bool, epoch: u64) -> World {
     let ping = world.post();
     gone(&mut world, &ping);
     assert!(world.closed.contains(&running.exchange));
-    reopen(&mut world, Kind::Rejoin(epoch));
+    reopen(&mut world, kind);
     world.refuse_standalone();
     world
 }
 
 #[test]
-fn a_running_call_is_sent_again_only_where_its_token_is_known_or_seen_to_be_old() {
-    for (has_principal, epoch) in [(true, 1), (true, 2), (false, 2)] {
-        let mut world = lose_while_running(has_principal, epoch);
+fn a_call_that_may_have_run_in_a_lost_session_is_sent_again_without_the_epoch() {
+    // Who refreshes a credential is another principal to the same ledger: there an unknown token
+    // under its epoch would run.
+    for epoch in [1, 2] {
+        let mut world = lose_while_running(Kind::Rejoin(epoch));
         let calls: Vec<_> =
             std::iter::from_fn(|| (!world.opened.is_empty()).then(|| world.post())).collect();
         let call = calls.iter().find(|post| post.body["method"] == "tools/call").unwrap();
-        assert_eq!((call.meta(ATTEMPT), call.meta(EPOCH)), (&json!(2), &json!(1)));
+        assert_eq!((call.meta(ATTEMPT), call.meta(EPOCH)), (&json!(2), &json!(null)));
         assert!(call.meta(TOKEN).is_string());
+        world.cut(call.exchange);
+        world.pass_until_opened(1_000);
+        let again = world.post();
+        assert_eq!((again.meta(ATTEMPT), again.meta(EPOCH)), (&json!(3), &json!(null)));
     }
-    // Without a principal, the ledger that ran it would take the token for another's.
-    let mut world = lose_while_running(false, 1);
+    // What is no Rejoin would run it.
+    let mut world = lose_while_running(Kind::Plain);
     assert!(world.failed(1));
+}
+
+#[test]
+fn an_attempt_that_the_host_made_in_a_lost_session_is_sent_on_without_the_epoch() {
+    let mut world = lose_while_running(Kind::Rejoin(1));
+    world.opened.clear();
+    world.host(json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
+        "name": "charge", "_meta": { TOKEN: "mine", ATTEMPT: 2, EPOCH: 1 } } }));
+    let post = world.post();
+    assert_eq!((post.meta(TOKEN), post.meta(ATTEMPT)), (&json!("mine"), &json!(2)));
+    assert_eq!(post.meta(EPOCH), &json!(null));
 }
 
 #[test]
@@ -206,7 +224,7 @@ fn the_standalone_stream_is_resumed_for_ever_but_not_in_a_storm() {
         world.pass_until_opened(120_000);
         let get = world.get_after("n1");
         world.stream(get);
-        world.answer(get, Answer::Ended);
+        world.cut(get);
     }
     assert!(world.now_ms - begin_ms > 300_000, "20 in {} ms", world.now_ms - begin_ms);
     world.pass_until_opened(120_000);
@@ -289,4 +307,85 @@ fn an_initialize_that_fails_is_told_and_one_that_breaks_is_sent_again() {
     world.answer(post.exchange, Answer::Body(bytes::Bytes::from(error.to_string())));
     let told = world.delivered();
     assert_eq!((&told["id"], &told["error"]["code"]), (&json!("i"), &json!(-32603)));
+}
+
+#[test]
+fn a_new_session_of_which_only_the_head_comes_is_asked_for_again() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    for media in [Media::Stream, Media::Whole] {
+        let initialize = world.post();
+        let head = Head { session: Some("s2".to_owned()), ..head(200, media) };
+        world.answer(initialize.exchange, Answer::Head(head));
+        let waited_ms = world.pass_until_opened(120_000);
+        // A Rejoin gives its server 60 s.
+        assert!(waited_ms > 60_000, "{waited_ms} ms");
+        assert!(world.closed.contains(&initialize.exchange));
+    }
+    reopen(&mut world, Kind::Plain);
+    assert!(!world.failed(1));
+}
+
+#[test]
+fn a_second_initialize_ends_the_first_whose_late_answer_is_nobodys() {
+    let mut world = World::new();
+    let initialize = |id: u64| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25" } })
+    };
+    world.host(initialize(1));
+    let first = world.post();
+    world.answer(
+        first.exchange,
+        Answer::Head(Head { session: Some("s1".to_owned()), ..head(200, Media::Whole) }),
+    );
+    world.host(initialize(2));
+    assert_eq!(world.delivered()["id"], 1);
+    assert!(world.closed.contains(&first.exchange));
+    world.answer_initialize(Kind::Plain, "s2");
+    assert_eq!(world.delivered()["id"], 2);
+    world.answer(first.exchange, Answer::Body(bytes::Bytes::from(first.result("x").to_string())));
+    world.nothing_delivered();
+    assert_eq!(world.posted(3, "charge").request.header("mcp-session-id"), Some("s2"));
+}
+
+#[test]
+fn a_new_session_of_the_host_ends_the_reopening_of_its_last() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    gone(&mut world, &post);
+    let reopening = world.post();
+    world.host(json!({ "jsonrpc": "2.0", "id": "j", "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25" } }));
+    assert!(!world.failed(1));
+    assert!(world.closed.contains(&reopening.exchange));
+    world.answer_initialize(Kind::Plain, "s3");
+    assert_eq!(world.delivered()["id"], "j");
+    assert_eq!(world.posted(2, "charge").request.header("mcp-session-id"), Some("s3"));
+}
+
+#[test]
+fn questions_of_sessions_that_are_over_take_no_room() {
+    let mut world = World::opened(Kind::Plain);
+    for session in 1..=3 {
+        let post = world.posted(session, "ask");
+        world.stream(post.exchange);
+        for id in 0..limits().asked_max {
+            let question = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+            world.sse(post.exchange, &format!("data: {question}\n\n"));
+            assert_eq!(world.delivered()["method"], "roots/list");
+            world.nothing_opened();
+        }
+        world.host(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }));
+        let ping = world.post();
+        gone(&mut world, &ping);
+        reopen(&mut world, Kind::Plain);
+        world.opened.clear();
+        let ended: Vec<_> = world.delivered.drain(..).collect();
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": "p" } }));
+        world.opened.clear();
+    }
 }
