@@ -73,7 +73,9 @@ fn main() -> ExitCode {
         ["conformance", rest @ ..] => proofs::conformance(rest),
         ["proxies", rest @ ..] => proofs::proxies(rest),
         ["model", rest @ ..] => proofs::model(rest),
-        [name @ ("isolation" | "bridge" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
+        [name @ ("isolation" | "bridge" | "soak" | "crash"), rest @ ..] => {
+            proofs::prove(name, rest)
+        }
         ["churn", rest @ ..] => proofs::churn(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] => {

@@ -1,5 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `bridge`, `soak`, `crash`, `churn`,
-//! `model`: proofs by programs of their own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `bridge`, `soak`, `crash`,
+//! `churn`, `model`: proofs by programs of their own.
 
 use std::time::Duration;
 
