@@ -26,8 +26,8 @@ usage: cargo xtask COMMAND
   test            fmt, tidy, clippy, all tests, the corpus of the fuzz targets,
                   cargo-deny when installed,
                   the wire matrix over HTTP, release build, end to end,
-                  100 rounds of crash, a quick bench, the model check, 200 seeds of the
-                  simulation, the official conformance suites
+                  100 rounds of crash, the bridge, a quick bench, the model check, 200 seeds
+                  of the simulation, the official conformance suites
   test --quick    the same up to cargo-deny: needs python3, nothing else
   matrix [stdio|fastmcp|everything]...
                   the wire matrix in front of these servers (default: all); the
@@ -45,6 +45,9 @@ usage: cargo xtask COMMAND
   isolation [ARGS...]
                   release build, then e2e/proofs/isolation.py: what a second
                   principal is answered, and after how long, with another's ids
+  bridge [ARGS...]
+                  release build, then e2e/proofs/bridge.py: a stock host starts
+                  rejoin bridge, and sees nothing of the connections that are cut
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
                   nobody deletes; memory, children and open files stay flat
   model [ARGS...] the model check: every reachable state of the session state machine,
@@ -84,7 +87,9 @@ fn main() -> ExitCode {
         ["model", rest @ ..] => proofs::model(rest),
         ["mutants", files @ ..] => mutants::run(files),
         ["sim", rest @ ..] => proofs::sim(rest),
-        [name @ ("isolation" | "soak" | "crash"), rest @ ..] => proofs::prove(name, rest),
+        [name @ ("isolation" | "bridge" | "soak" | "crash"), rest @ ..] => {
+            proofs::prove(name, rest)
+        }
         ["churn", rest @ ..] => proofs::churn(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["bench", rest @ ..] => bench::run(rest),

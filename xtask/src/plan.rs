@@ -52,6 +52,7 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
         matrix::steps(&mut runner, &[Kind::Fastmcp, Kind::Everything])?;
         build_and_e2e(&mut runner, &["--all"])?;
         proofs::crash_step(&mut runner)?;
+        proofs::bridge_step(&mut runner)?;
         bench::steps(&mut runner, "store", &["--quick"])?;
         proofs::model_step(&mut runner, &[])?;
         proofs::sim_step(&mut runner, &[])?;
@@ -60,9 +61,8 @@ pub(crate) fn test(depth: Depth) -> Result<(), Failure> {
     runner.print_summary();
     if depth == Depth::Quick {
         println!("not done by --quick: the wire matrix over HTTP (cargo xtask matrix),");
-        println!(
-            "release build, end to end (cargo xtask e2e), crash, bench, model, sim, conformance"
-        );
+        println!("release build, end to end (cargo xtask e2e), crash, bridge, bench, model, sim,");
+        println!("conformance");
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `soak`, `crash`, `churn`, `model`,
-//! `sim`:
-//! proofs by programs of their own.
+//! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `bridge`, `soak`, `crash`,
+//! `churn`, `model`, `sim`: proofs by programs of their own.
 
 use std::time::Duration;
 
@@ -72,6 +71,11 @@ pub(crate) fn proxies(args: &[&str]) -> Result<(), Failure> {
 /// Kills gateways in the midst of calls, as often as CI does; the release binary is there.
 pub(crate) fn crash_step(runner: &mut Runner) -> Result<(), Failure> {
     run(runner, "crash", "e2e/proofs/crash.py", &["--rounds", "100"])
+}
+
+/// A stock host behind the bridge; the release binary is there.
+pub(crate) fn bridge_step(runner: &mut Runner) -> Result<(), Failure> {
+    run(runner, "bridge", "e2e/proofs/bridge.py", &[])
 }
 
 /// Builds and runs the model check (docs/proof.md).

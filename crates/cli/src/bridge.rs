@@ -1,24 +1,34 @@
 //! `rejoin bridge`: a stdio MCP server whose calls go to a server over HTTP, and come back whole.
 
+mod envelope;
 mod stdio;
 
-use std::io::Write as _;
+use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use nix::unistd::getppid;
-use rejoin_client::{Client, Config, ConnectError, Credential, FromServer, Proxies, Sender};
+use rejoin_client::{
+    Client, Config, ConnectError, Credential, FromServer, Proxies, Receiver, Sender,
+};
 use rejoin_core::message::single_line;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
+use self::stdio::{Notices, Written};
 use crate::args::BridgeArgs;
 use crate::signals::Signals;
 
 /// How often it is looked whether the parent is still there: its end closes standard input too,
 /// unless another process holds that.
 const PARENT_LOOK: Duration = Duration::from_secs(1);
+
+/// Time to end beside what the client takes for its calls and its session. It begins anew with
+/// each message that the host reads.
+const END_SPARE: Duration = Duration::from_secs(1);
 
 /// Why there is no bridge.
 #[derive(Debug, thiserror::Error)]
@@ -41,32 +51,50 @@ pub(crate) enum BridgeError {
 /// # Errors
 /// See [`BridgeError`].
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode, BridgeError> {
-    let config = config(args);
-    let failed = |what| move |source| BridgeError::System { what, source };
+    let (notices, said) = Notices::start(args.quiet).map_err(refused("a thread"))?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(failed("a thread"))?;
-    runtime.block_on(async {
-        let signals = Signals::install(true).map_err(failed("a signal handler"))?;
-        let lines = stdio::lines(config.limits.message_bytes_max).map_err(failed("a thread"))?;
-        let (sender, mut receiver) = Client::connect(&config)?;
-        let (stop, stopped) = mpsc::channel(1);
-        tokio::spawn(hear(lines, sender, stopped, signals));
-        while let Some(next) = receiver.recv().await {
-            match next {
-                FromServer::Message(message) => {
-                    let is_deaf = stdio::write(&single_line(message)).is_err();
-                    // The session of a host that reads no more is ended all the same.
-                    let _ending = is_deaf && stop.try_send(()).is_err();
-                }
-                FromServer::Notice(notice) if !args.quiet => say(&notice.to_string()),
-                _ => {}
-            }
+        .map_err(refused("a thread"))?;
+    let result = runtime.block_on(bridge(args, notices));
+    // A name that the system still looks up is not waited for: that has no limit.
+    runtime.shutdown_background();
+    said.wait();
+    result
+}
+
+fn refused(what: &'static str) -> impl FnOnce(std::io::Error) -> BridgeError {
+    move |source| BridgeError::System { what, source }
+}
+
+async fn bridge(args: &BridgeArgs, notices: Arc<Notices>) -> Result<ExitCode, BridgeError> {
+    let config = config(args);
+    let limits = &config.limits;
+    let mut signals = Signals::install(true).map_err(refused("a signal handler"))?;
+    let (sender, receiver) = Client::connect(&config)?;
+    let (output, written) = stdio::output().map_err(refused("a thread"))?;
+    let watch = Arc::downgrade(&notices);
+    let lines = stdio::lines(limits.message_bytes_max, output.downgrade(), watch)
+        .map_err(refused("a thread"))?;
+    let mut told = pin!(tell(receiver, output, written.clone(), &notices));
+    tokio::select! {
+        () = &mut told => return Ok(ExitCode::SUCCESS),
+        () = hand_over(lines, sender) => {}
+        _ = signals.next() => {}
+        () = stdio::closed(written.clone()) => {}
+        () = parent_gone() => {}
+    }
+    // The sender is dropped, and the client ends: its calls, then its session.
+    let patience = Duration::from_millis(limits.end_grace_ms + limits.delete_max_ms) + END_SPARE;
+    tokio::select! {
+        () = told => Ok(ExitCode::SUCCESS),
+        signal = signals.next_at_once() => Ok(ExitCode::from(signal.exit_status())),
+        () = stdio::stalled(written, patience) => {
+            notices.say("it ended before all was told: nobody reads its standard output");
+            Ok(ExitCode::from(crate::EXIT_FAILED))
         }
-        Ok(ExitCode::SUCCESS)
-    })
+    }
 }
 
 fn config(args: &BridgeArgs) -> Config {
@@ -82,32 +110,40 @@ fn config(args: &BridgeArgs) -> Config {
     config
 }
 
-/// Hands over what the host says, until it, its process or this one is to end. The end of the
-/// sender ends the session.
-async fn hear(
-    mut lines: mpsc::Receiver<Vec<u8>>,
-    sender: Sender,
-    mut stopped: mpsc::Receiver<()>,
-    mut signals: Signals,
-) {
-    let parent = getppid();
-    let mut look = interval(PARENT_LOOK);
-    loop {
-        tokio::select! {
-            line = lines.recv() => {
-                let Some(line) = line else { return };
-                if sender.send(line).await.is_err() {
-                    return;
-                }
-            }
-            _ = signals.next() => return,
-            _ = stopped.recv() => return,
-            _ = look.tick() => if getppid() != parent { return },
+/// Hands over what the host says. The end of the sender ends the session.
+async fn hand_over(mut lines: mpsc::Receiver<Vec<u8>>, sender: Sender) {
+    while let Some(line) = lines.recv().await {
+        if sender.send(line).await.is_err() {
+            return;
         }
     }
 }
 
-/// Tells a person; if nobody reads that, nothing is lost.
-pub(crate) fn say(text: &str) {
-    let _unread = writeln!(std::io::stderr(), "rejoin bridge: {text}").is_err();
+/// Tells what comes from the server, until all of it was written. The session of a host that reads
+/// no more is ended all the same.
+async fn tell(
+    mut receiver: Receiver,
+    output: mpsc::Sender<Bytes>,
+    written: Written,
+    notices: &Notices,
+) {
+    while let Some(next) = receiver.recv().await {
+        match next {
+            FromServer::Message(message) => {
+                let _is_deaf = output.send(single_line(message)).await.is_err();
+            }
+            FromServer::Notice(notice) => notices.say(&notice.to_string()),
+            _ => {}
+        }
+    }
+    drop(output);
+    stdio::closed(written).await;
+}
+
+async fn parent_gone() {
+    let parent = getppid();
+    let mut look = interval(PARENT_LOOK);
+    while getppid() == parent {
+        look.tick().await;
+    }
 }

@@ -3,6 +3,8 @@
 
 #[path = "client/bridge.rs"]
 mod bridge;
+#[path = "client/stdio.rs"]
+mod stdio;
 #[path = "client/storm.rs"]
 mod storm;
 #[path = "client/support.rs"]

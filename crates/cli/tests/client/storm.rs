@@ -31,6 +31,7 @@ pub(crate) async fn storm(
     at_once: u64,
 ) -> Result<(), Failure> {
     host.initialize().await?;
+    let mut recorded = 0;
     let amount = |id: u64| if id.is_multiple_of(2) { 7 } else { 1_000 + id };
     let is_answer = |message: &Value| message.get("method").is_none() && message["id"].is_u64();
     for id in 1..=calls {
@@ -48,11 +49,12 @@ pub(crate) async fn storm(
         let result = &answers[0]["result"]["structuredContent"];
         assert_eq!(result["amount"], amount(id), "{}", answers[0]);
         let progress = host.progress(id);
-        // A record has no progress: all of that was handed to a connection that then died.
-        if answers[0]["result"]["_meta"]["dev.rejoin/recorded"].is_null() {
-            assert_eq!(progress, [1, 2, 3, 4, 5], "call {id}");
-        }
-        assert!(progress.is_sorted_by(|one, next| one < next), "call {id}: {progress:?}");
+        // A record has no progress: what is missing was handed to a connection that then died.
+        // So it is the end of the progress that is missing, never something in between.
+        let is_recorded = !answers[0]["result"]["_meta"]["dev.rejoin/recorded"].is_null();
+        recorded += u64::from(is_recorded);
+        let came = if is_recorded { progress.len() } else { 5 };
+        assert_eq!(progress, [1, 2, 3, 4, 5][..came], "call {id}");
         let place = |wanted: &dyn Fn(&Value) -> bool| host.came.iter().rposition(wanted);
         let token = format!("p{id}");
         let last = place(&|message| message["params"]["progressToken"] == token.as_str());
@@ -63,6 +65,8 @@ pub(crate) async fn storm(
     let mut executions: Vec<_> = host.came.iter().filter_map(executions).collect();
     executions.sort_unstable();
     assert_eq!(executions, (1..=calls).collect::<Vec<_>>(), "no answer was given twice");
+    // Else it would not be seen that progress is whole.
+    assert!(recorded * 4 <= calls, "{recorded} of {calls} results came from a record");
     Ok(())
 }
 
