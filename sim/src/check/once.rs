@@ -1,5 +1,7 @@
 //! Exactly once: a call that was asked once and must not run twice does not, nor does a token.
 
+use std::collections::VecDeque;
+
 use rejoin_core::settings::{Delivery, RepeatScope};
 
 use super::facts::{Executed, Facts};
@@ -25,10 +27,11 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             .filter(|(_, executed)| executed.key == key)
             .map(|(exec, executed)| (*exec, *executed))
             .collect();
-        let mut allowed = facts.askings_of(key).count();
+        // Each asking allows one execution, and none that came before it.
+        let mut asked_ms: VecDeque<u64> = facts.askings_of(key).map(|asked| asked.at_ms).collect();
+        asked_ms.make_contiguous().sort_unstable();
         for (place, (exec, executed)) in all.iter().enumerate() {
-            if allowed > 0 {
-                allowed -= 1;
+            if asked_ms.pop_front_if(|at_ms| *at_ms <= executed.at_ms).is_some() {
                 continue;
             }
             match excuse(plan, facts, &all[..place], executed) {
@@ -52,7 +55,7 @@ fn excuse(
 ) -> Option<&'static str> {
     let has_token = facts.askings_of(now.key).any(|asked| asked.token);
     let principal = facts.sessions.get(&now.session).copied().flatten();
-    let is_other_session = before.iter().any(|(_, first)| first.session != now.session);
+    let is_other_session = before.iter().all(|(_, first)| first.session != now.session);
     let knows_sessions = plan.scope == RepeatScope::Principal || has_token;
     if is_other_session && (principal.is_none() || !knows_sessions) {
         return Some("another session");
@@ -62,11 +65,11 @@ fn excuse(
     }
     let since =
         |first: &Executed| facts.clock_ms(now.at_ms).saturating_sub(facts.clock_ms(first.at_ms));
-    if before.iter().any(|(_, first)| since(first) > REPEAT_WINDOW_MS) {
+    if before.iter().all(|(_, first)| since(first) > REPEAT_WINDOW_MS) {
         return Some("after the repeat window");
     }
     if plan.delivery == Delivery::Presumed
-        && before.iter().any(|(exec, _)| is_presumed(facts, *exec, now.at_ms))
+        && before.iter().all(|(exec, _)| is_presumed(facts, *exec, now.at_ms))
     {
         return Some("presumed delivered");
     }

@@ -294,7 +294,7 @@ impl Session {
         let Some(stream) = self.ledger.get(call).and_then(|call| call.stream) else { return };
         let Some(state) = self.streams.get_mut(&stream) else { return };
         let Some(connection) = state.connection.filter(|c| c.id == asked) else { return };
-        // What left last is told when its connection ends: any of it may have, so a re-send is none.
+        // What left is told only once its connection ends: all may have, so a re-send is none.
         state.cursors.send(state.cursors.produced);
         let sent = state.cursors.sent;
         out.effects.push(Effect::Command(connection.id, Command::Finish { retry_ms: None }));

@@ -180,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn a_call_of_another_principal_server_or_arguments_is_looked_up_under_another_key() {
+        let call = charge(json!({}));
+        let other = request("tools/call", Some("refund"), json!({}));
+        let all = [
+            scope_key(&call, [1; 32], "server"),
+            scope_key(&call, [2; 32], "server"),
+            scope_key(&call, [1; 32], "server2"),
+            scope_key(&other, [1; 32], "server"),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        assert_eq!(all[0], scope_key(&charge(json!({ "other": 1 })), [1; 32], "server"));
+    }
+
+    #[test]
     fn tokens_attempts_and_epochs_of_another_type_are_refused() {
         let refused = |meta| of(&charge(meta), None, SCOPE);
         for token in [json!(1), json!(""), json!("x".repeat(257)), Value::Null] {
