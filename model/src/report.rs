@@ -72,6 +72,10 @@ pub fn run(wanted: &Wanted) -> bool {
     parts.extend(necessity::rows());
     parts.extend(necessity::safeguards());
     let jobs = jobs(&parts, wanted);
+    if jobs.is_empty() {
+        println!("no search's line contains {only:?}");
+        return false;
+    }
     let mut is_good = !only.is_empty() || check_fingerprints();
     for config in catalogue::all().iter().filter(|_| only.is_empty()) {
         println!("{:<22} {}", config.name, config.about);

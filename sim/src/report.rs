@@ -21,6 +21,30 @@ const SEEDS: u64 = 200;
 /// Seeds, at least, in which a violation is searched that must be there.
 const SEARCHED: u64 = 2_000;
 
+/// What must be decided in so many seeds.
+const DECIDED: [&str; 20] = [
+    "row 04 attach",
+    "row 05 record",
+    "row 07 reject",
+    "row 08 reject",
+    "row 09 join",
+    "row 09 reject",
+    "row 10 reject",
+    "row 11 collect",
+    "row 11 reject",
+    "row 13 reject",
+    "row 14 probe",
+    "row 15 wait",
+    "row 16 hold",
+    "row 17 reject",
+    "row 18 claim",
+    "reason not_idempotent",
+    "reason outcome_unknown",
+    "reason request_in_flight",
+    "reason state_lost",
+    "reason stream_not_drained",
+];
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -127,6 +151,13 @@ fn many(wanted: &Wanted) -> Result<bool, Failure> {
     let all = sweep(wanted.from, wanted.seeds, Ablation::Nothing, false)?;
     all.print();
     let mut is_good = all.violated == 0;
+    // What is never played proves nothing: a gateway that holds nothing at all is found by this.
+    for what in DECIDED.iter().filter(|_| wanted.seeds >= SEEDS) {
+        if !all.told.decided.contains_key(*what) {
+            println!("never decided in {} seeds: {what}", wanted.seeds);
+            is_good = false;
+        }
+    }
     // The checkers see what each condition is for.
     for (name, part) in PARTS {
         let seeds = wanted.seeds.max(SEARCHED);
@@ -166,6 +197,9 @@ impl Sum {
         for (limit, count) in &told.limits {
             println!("  beyond what a server can know (docs/proof.md): {limit}: {count}");
         }
+        let decided: Vec<_> =
+            told.decided.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+        println!("  decided: {}", decided.join(", "));
         println!("  seeds with violations: {violated}");
     }
 }

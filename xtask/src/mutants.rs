@@ -26,6 +26,15 @@ const EXPLAINED: &str = "docs/proof.md";
 /// Tests every change of the files that are named below `crates/core/src`, or of all that decide.
 /// Fails if one is missed that docs/proof.md does not explain.
 pub(crate) fn run(files: &[&str]) -> Result<(), Failure> {
+    for file in files {
+        let known = workspace_root().join(source(file)).exists();
+        if !known {
+            return Err(Failure::new(format!(
+                "{file}: no such file below crates/core/src; for instance: cargo xtask mutants \
+                 session/claim.rs"
+            )));
+        }
+    }
     let mut runner = plan::runner()?;
     let program = installed(&mut runner)?;
     let output = metadata::target_dir()?.join("xtask");

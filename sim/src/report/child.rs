@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::name_of;
 use crate::check::{self, Counts};
-use crate::history::{fingerprint, print};
+use crate::history::{Record, What, fingerprint, print};
 use crate::world;
 
 /// What makes a process the same every time (`src/world.c`).
@@ -29,6 +29,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub struct Told {
     pub violations: Vec<String>,
     pub limits: BTreeMap<String, u64>,
+    /// How often each row decided, and each reason was given.
+    pub decided: BTreeMap<String, u64>,
     counts: BTreeMap<String, u64>,
 }
 
@@ -39,6 +41,9 @@ impl Told {
         }
         for (name, count) in &other.limits {
             *self.limits.entry(name.clone()).or_default() += count;
+        }
+        for (name, count) in &other.decided {
+            *self.decided.entry(name.clone()).or_default() += count;
         }
     }
 
@@ -72,6 +77,7 @@ impl Told {
         Some(Self {
             violations: violations.filter_map(|v| v.as_str().map(str::to_owned)).collect(),
             limits: numbers(&value["limits"])?,
+            decided: numbers(&value["decided"])?,
             counts: numbers(&value["counts"])?,
         })
     }
@@ -125,8 +131,31 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
-    println!("{}", json!({ "violations": told, "limits": limits, "counts": counts, "log": log }));
+    let decided = decided(&records);
+    let all = json!({
+        "violations": told, "limits": limits, "decided": decided, "counts": counts, "log": log
+    });
+    println!("{all}");
     Ok(())
+}
+
+/// What the gateway's log says of its decisions: the row, its verdict, and the reason of a refusal.
+fn decided(records: &[Record]) -> BTreeMap<String, u64> {
+    let mut decided = BTreeMap::new();
+    for Record { what, .. } in records {
+        let What::Gateway(line) = what else { continue };
+        if !line.contains(" decided ") {
+            continue;
+        }
+        let of = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
+        let (row, verdict) = (of("row=").unwrap_or("?"), of("verdict=").unwrap_or("?"));
+        let verdict = verdict.trim_matches('"');
+        *decided.entry(format!("row {row:0>2} {verdict}")).or_insert(0) += 1;
+        if let Some(reason) = of("reason=") {
+            *decided.entry(format!("reason {}", reason.trim_matches('"'))).or_insert(0) += 1;
+        }
+    }
+    decided
 }
 
 /// Runs a seed in another process.
