@@ -45,6 +45,8 @@ pub struct Connection {
     pub heads: Vec<(u64, u16, bool)>,
     /// For a GET: the session.
     pub resumes: Option<usize>,
+    /// When a client's code read something for an asking.
+    pub says: Vec<u64>,
     /// When something came to the gateway.
     pub arrivals: Vec<u64>,
     /// What came into the client's kernel.
@@ -166,12 +168,16 @@ impl Facts {
                 self.counts.resumed += 1;
                 self.connection(conn).resumes = Some(session);
             }
-            What::Read { asking, mark, .. } => {
+            What::Read { asking, mark, conn, .. } => {
+                self.connection(conn).says.push(at_ms);
                 if let Some(asked) = self.askings.get_mut(&asking) {
                     asked.read.push((at_ms, mark));
                 }
             }
-            What::Error { .. } => self.counts.refused += 1,
+            What::Error { conn, .. } => {
+                self.connection(conn).says.push(at_ms);
+                self.counts.refused += 1;
+            }
             What::Executed { exec, key, session, charge } => {
                 self.counts.executions += 1;
                 let executed = Executed { at_ms, key, session, charge, produced: None };

@@ -15,7 +15,14 @@ pub fn check(facts: &Facts, verdict: &mut Verdict) {
             let (Mark::Answer(exec) | Mark::Progress(exec, _) | Mark::Ask(exec)) = mark else {
                 continue;
             };
-            let key = facts.executions.get(exec).map(|executed| executed.key);
+            let executed = facts.executions.get(exec);
+            let of = |session| facts.sessions.get(&session).copied();
+            let own = asked.posts.first().map(|(session, ..)| of(*session));
+            let principal = executed.map(|executed| of(executed.session));
+            if own.is_some() && principal.is_some() && own != principal {
+                tell(*at_ms, format!("asking {asking} reads {mark:?}, of another principal"));
+            }
+            let key = executed.map(|executed| executed.key);
             if key != Some(asked.key) {
                 tell(*at_ms, format!("asking {asking} reads {mark:?}, of other arguments"));
             }

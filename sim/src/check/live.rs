@@ -1,9 +1,11 @@
 //! Liveness: every POST gets its head in time, every asking is settled, and in the end a new call
 //! is answered in every session.
 
-use super::facts::Facts;
+use rejoin_core::settings::OnRepeat;
+
+use super::facts::{Connection, Facts};
 use super::{Verdict, Violation};
-use crate::history::Outcome;
+use crate::history::{Key, Outcome};
 use crate::plan::Plan;
 
 const PROPERTY: &str = "liveness";
@@ -38,12 +40,37 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             // Of a path behind a proxy its client's connection tells nothing.
             let behind = facts.first_blocked.filter(|_| plan.proxy.is_some());
             let ends = [connection.spoiled, connection.unread, behind];
+            let in_time = |at_ms: &u64| (*sent_ms..=due_ms).contains(at_ms);
             let is_excused = ends.into_iter().flatten().any(|at_ms| at_ms <= due_ms)
                 || facts.disturbed(*sent_ms, due_ms)
-                || connection.heads.iter().any(|(at_ms, ..)| (*sent_ms..=due_ms).contains(at_ms));
-            if !is_excused && facts.counts.virtual_ms > due_ms {
+                || facts.counts.virtual_ms <= due_ms;
+            let has_head = connection.heads.iter().any(|(at_ms, ..)| in_time(at_ms));
+            if !is_excused && !has_head {
                 tell(due_ms, format!("asking {asking} has no head on connection {conn}"));
+            }
+            if !is_excused && !has_verdict(plan, facts, asked.key, connection, (*sent_ms, due_ms)) {
+                tell(due_ms, format!("asking {asking} is still held on connection {conn}"));
             }
         }
     }
+}
+
+/// By then a POST is answered or refused, its call runs, or it may be attached to one that runs.
+fn has_verdict(
+    plan: &Plan,
+    facts: &Facts,
+    key: Key,
+    connection: &Connection,
+    (sent_ms, due_ms): (u64, u64),
+) -> bool {
+    let in_time = |at_ms: &u64| (sent_ms..=due_ms).contains(at_ms);
+    let mut executions = facts.executions.values().filter(|executed| executed.key == key);
+    plan.on_repeat == OnRepeat::Join
+        || connection.says.iter().any(in_time)
+        || connection.heads.iter().any(|(at_ms, status, _)| *status != 200 && in_time(at_ms))
+        || facts.losses.iter().any(|(at_ms, _)| in_time(at_ms))
+        || executions.any(|executed| {
+            let runs = executed.produced.is_none_or(|(at_ms, _)| at_ms >= sent_ms);
+            executed.at_ms <= due_ms && runs
+        })
 }

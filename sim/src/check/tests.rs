@@ -126,6 +126,11 @@ fn what_another_call_produced_is_seen_and_so_is_an_intrusion() {
     history.push((21, What::Read { client: 0, asking: 1, conn: 1, mark }));
     assert!(properties(&plan(), history).contains(&"isolation"));
     let mut history = good();
+    history.push((1, What::Session { client: 1, session: 2, principal: Some(2) }));
+    history.push((20, What::Executed { exec: 2, key: 1, session: 2, charge: false }));
+    history.push((21, What::Read { client: 0, asking: 1, conn: 1, mark }));
+    assert!(properties(&plan(), history).contains(&"isolation"));
+    let mut history = good();
     history.push((20, What::Intruded { status: 200, as_expected: false }));
     assert_eq!(properties(&plan(), history), ["isolation"]);
 }
@@ -135,6 +140,11 @@ fn what_never_comes_is_seen() {
     let mut without_head = good();
     without_head.retain(|(at_ms, _)| *at_ms != 5);
     assert_eq!(properties(&plan(), without_head), ["liveness"]);
+    let mut held = good();
+    held.retain(|(at_ms, _)| ![4, 6, 7, 8, 9, 10, 11].contains(at_ms));
+    let outcome = Outcome::Cancelled;
+    held.push((50_000, What::Settled { client: 0, asking: 1, outcome }));
+    assert_eq!(properties(&plan(), held), ["liveness"]);
     let mut unsettled = good();
     unsettled.retain(|(at_ms, _)| *at_ms != 11);
     assert_eq!(properties(&plan(), unsettled), ["liveness"]);
