@@ -163,13 +163,7 @@ impl World {
         }
         self.good_call().await;
         for connection in self.connections.iter_mut().flatten() {
-            let has_said = connection.has_written;
-            let is_answered = || !connection.read.is_empty() || connection.is_over;
-            if has_said && !is_answered() {
-                connection.until(b"\n", ANSWER_MAX).await;
-                let is_answered = !connection.read.is_empty() || connection.is_over;
-                assert!(is_answered, "neither an answer nor an end");
-            }
+            assert!(connection.settles(ANSWER_MAX).await, "neither an answer nor an end");
         }
         self.look();
         self.good_call().await;

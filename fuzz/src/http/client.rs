@@ -21,7 +21,10 @@ pub(super) struct Connection {
     pub(super) read: Vec<u8>,
     /// True once the other side has ended or cut it.
     pub(super) is_over: bool,
-    pub(super) has_written: bool,
+    /// Bytes that have come.
+    taken: u64,
+    /// How many had when something was written last; `None`: nothing was.
+    taken_before: Option<u64>,
 }
 
 impl Connection {
@@ -30,11 +33,14 @@ impl Connection {
         // No port is kept for a minute after each of a million connections.
         SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, read: Vec::new(), is_over: false, has_written: false })
+        Ok(Self { stream, read: Vec::new(), is_over: false, taken: 0, taken_before: None })
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) {
-        self.has_written |= !bytes.is_empty();
+        self.take();
+        if !bytes.is_empty() {
+            self.taken_before = Some(self.taken);
+        }
         // Whether it was taken shows in what is read.
         let _taken = timeout(WRITE_MAX, self.stream.write_all(bytes)).await;
     }
@@ -51,6 +57,7 @@ impl Connection {
             match self.stream.try_read(&mut buffer) {
                 Ok(0) => self.is_over = true,
                 Ok(count) => {
+                    self.taken += count as u64;
                     self.read.extend_from_slice(&buffer[..count]);
                     let excess = self.read.len().saturating_sub(KEPT_BYTES_MAX);
                     self.read.drain(..excess);
@@ -63,10 +70,20 @@ impl Connection {
 
     /// Waits until what was read holds this, or the connection is over, or time is up.
     pub(super) async fn until(&mut self, sought: &[u8], longest: Duration) -> bool {
+        self.wait(|connection| find(&connection.read, sought).is_some(), longest).await
+    }
+
+    /// Waits for an answer, or the end, to what was written last; false: neither came.
+    pub(super) async fn settles(&mut self, longest: Duration) -> bool {
+        let Some(before) = self.taken_before else { return true };
+        self.wait(|connection| connection.taken > before, longest).await || self.is_over
+    }
+
+    async fn wait(&mut self, is_there: impl Fn(&Self) -> bool, longest: Duration) -> bool {
         let end = Instant::now() + longest;
         loop {
             self.take();
-            if find(&self.read, sought).is_some() {
+            if is_there(self) {
                 return true;
             }
             if self.is_over || Instant::now() >= end {

@@ -89,7 +89,7 @@ async fn a_bridge_whose_output_nobody_reads_ends_after_a_signal() -> Result<(), 
 async fn a_bridge_whose_output_nobody_reads_ends_after_its_input() -> Result<(), Failure> {
     let (mut child, mut input) = bridge()?;
     // More than a pipe holds, and less than what the bridge takes.
-    input.write_all("{}\n".repeat(1_200).as_bytes()).await?;
+    input.write_all("{}\n".repeat(800).as_bytes()).await?;
     drop(input);
     assert_eq!(end(&mut child).await?.code(), Some(1));
     Ok(())
