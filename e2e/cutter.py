@@ -343,7 +343,14 @@ class Cutter:
         else:
             reset(writer)
         reset(up_writer)
-        plan.done.append({**cut, "missed": False})
+        # Only a cut that the peers' kernels know of is done: a client that goes on at once would
+        # else use the connection that is about to close.
+        try:
+            for end in (writer, up_writer):
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
+        finally:  # also when the client closed first, for which `_exchange` ends this
+            plan.done.append({**cut, "missed": False})
         return False
 
     async def _control(self, reader, writer):

@@ -179,6 +179,8 @@ class Run:
         )
         said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
         print(f"\n{said}; {time.monotonic() - self._began:.0f} s")
+        for names, fault in self.faults:
+            print(f"FAIL  {' '.join(names)}: {fault.splitlines()[0]}")
         print(f"{self.passed} passed, {len(self.faults)} failed")
         return len(self.faults)
 

@@ -46,6 +46,7 @@ class Driver {
 
   async step(step) {
     const call = this.calls.get(step.call);
+    if (this.calls.get(step.unless_answered)?.isAnswered) return undefined;
     switch (step.do) {
       case "list": {
         const { tools } = await this.client.listTools();
@@ -83,7 +84,10 @@ class Driver {
     if (step.timeout_seconds) options.timeout = step.timeout_seconds * 1000;
     const answer = this.call({ name: step.tool, arguments: step.arguments }, options);
     call.settled = answer.then(
-      ({ isError, content }) => saw("result", { call: step.call, error: !!isError, content }),
+      ({ isError, content }) => {
+        call.isAnswered = true;
+        saw("result", { call: step.call, error: !!isError, content });
+      },
       (error) => saw("error", { call: step.call, ...describe(error) }),
     );
     return call.settled;

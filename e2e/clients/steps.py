@@ -22,6 +22,7 @@ class Call:
         self.progress = 0
         self.scope = anyio.CancelScope()
         self.settled = anyio.Event()
+        self.is_answered = False
         self.request_id = None
 
 
@@ -63,6 +64,9 @@ class Driver:
     async def _step(self, group, step):
         act = step["do"]
         call = self._calls.get(step.get("call"))
+        other = self._calls.get(step.get("unless_answered"))
+        if other and other.is_answered:
+            return
         if act == "list":
             saw("tools", names=await self.tool_names())
         elif act in ("start", "call"):
@@ -93,6 +97,7 @@ class Driver:
                 result = await self.call_tool(call, step, on_progress)
                 content = [part.model_dump(mode="json") for part in result.content]
                 saw("result", call=step["call"], error=self.is_error(result), content=content)
+                call.is_answered = True
             if call.scope.cancelled_caught:
                 saw("error", call=step["call"], type="cancelled", message="cancelled by e2e")
         except Exception as error:  # whatever the application would catch is what it sees

@@ -58,8 +58,9 @@ def named(batch, plans):
     for (cell, scenario), plan in zip(batch, plans):
         for step in scenario.steps(cell):
             step = dict(step)
-            if "call" in step:
-                step["call"] = f"{scenario.name}:{step['call']}"
+            for name in ("call", "unless_answered"):
+                if name in step:
+                    step[name] = f"{scenario.name}:{step[name]}"
             if step["do"] == "await_cuts":
                 step["count"] += cuts
             steps.append(step)
@@ -127,6 +128,7 @@ def drive(command, steps, seconds):
         trouble = f"the client did not finish in {seconds:.0f} s"
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     if trouble is None and (process.returncode != 0 or not lines or lines[-1]["saw"] != "end"):
-        tail = " / ".join(errors.strip().splitlines()[-4:])
+        # The error's own line, the last one, comes first: what prints this may cut its end.
+        tail = " / ".join(reversed(errors.strip().splitlines()[-4:]))
         trouble = f"the client ended early with status {process.returncode}: {tail}"
     return lines, trouble

@@ -24,6 +24,8 @@ DUE_SECONDS = batches.SCENARIO_SECONDS
 MEANWHILE_SECONDS = 5
 POLL_SECONDS = 0.02
 INTERVAL_SECONDS = 0.05
+# Half a second of them.
+GAP_EVENTS_MAX = 10
 # What Rejoin logs when a result is durable.
 FINISHED = 'to="finished"'
 STATELESS = "--stateless-upstream"
@@ -219,20 +221,26 @@ class Running(Restart):
 class RunningAtUrl(Running):
     name = "killed, a call runs at a URL"
     words = ("as *killed, a call runs*, in front of `fastmcp` at a URL, which keeps its events: it "
-             "outlives Rejoin, and the call is picked up where it was (PyPI `mcp` may drop one "
-             "progress event itself)")
+             "outlives Rejoin, and the call is picked up where it was (PyPI `mcp` may drop "
+             "progress itself)")
     options = ()
     servers = ("fastmcp",)
     events = 80
 
     def outcome(self, cell, seen):
         seen.result("A", self.call(cell).text)
-        # Where this server's replay meets what it sends live, it may drop one event: PyPI mcp.
         wanted, came = cell.server.progress(self.events), seen.progress("A")
-        whole = came == sorted(set(came)) and set(came) <= set(wanted)
-        expect(whole and len(came) >= len(wanted) - 1, f"progress: {came}")
+        expect(has_at_most_one_gap(wanted, came), f"progress: {came}")
         seen.result("B", cell.server.short().text)
         return outcomes.OK
+
+
+def has_at_most_one_gap(wanted, came):
+    """Where this server's replay meets what it sends live, it may drop what comes meanwhile, which
+    on a busy machine is more than one event: PyPI mcp. It replays once; nothing else is missing."""
+    missing = len(wanted) - len(came)
+    gaps = (wanted[:at] + wanted[at + missing:] for at in range(len(wanted)))
+    return 0 <= missing <= GAP_EVENTS_MAX and came in gaps
 
 
 class ToCome(Restart):
