@@ -1,8 +1,12 @@
-//! The client of `rejoin-client`, as a library and as `rejoin bridge`, against a real
-//! `rejoin serve`, over connections that are cut.
+//! The client of `rejoin-client`, as a library, as rmcp's transport and as `rejoin bridge`, against
+//! a real `rejoin serve`, over connections that are cut.
 
 #[path = "client/bridge.rs"]
 mod bridge;
+#[path = "client/network.rs"]
+mod network;
+#[path = "client/rmcp_transport.rs"]
+mod rmcp_transport;
 #[path = "client/stdio.rs"]
 mod stdio;
 #[path = "client/storm.rs"]
