@@ -3,9 +3,13 @@
 
 #[path = "client/bridge.rs"]
 mod bridge;
+#[path = "client/sleep.rs"]
+mod sleep;
 #[path = "client/stdio.rs"]
 mod stdio;
 #[path = "client/storm.rs"]
 mod storm;
 #[path = "client/support.rs"]
 mod support;
+#[path = "client/told.rs"]
+mod told;

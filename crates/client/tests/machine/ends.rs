@@ -169,6 +169,9 @@ fn an_error_that_names_no_request_ends_the_call_that_it_answers() {
         let error = json!({ "jsonrpc": "2.0", "id": null,
             "error": { "code": -32600, "message": "not this" } });
         world.json(post.exchange, status, &error);
+        if status == 400 {
+            world.pong();
+        }
         let told = world.delivered();
         assert_eq!((&told["id"], &told["error"]["code"]), (&json!(1), &json!(-32600)));
         assert_eq!(told["error"]["data"]["mayHaveRun"], status == 200);

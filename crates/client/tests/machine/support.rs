@@ -279,6 +279,20 @@ impl World {
         self.now_ms - begin_ms
     }
 
+    /// The machine asks whether its session lives, and it does.
+    #[track_caller]
+    pub(crate) fn pong(&mut self) {
+        let ping = self.post();
+        assert_eq!(ping.body["method"], "ping");
+        self.json(ping.exchange, 200, &ping.result("here"));
+    }
+
+    /// Notices, as a person reads them.
+    pub(crate) fn told(&self) -> String {
+        let notices: Vec<_> = self.notices.iter().map(ToString::to_string).collect();
+        notices.join("\n")
+    }
+
     /// The error that the host got for a call: may it have run?
     #[track_caller]
     pub(crate) fn failed(&mut self, id: u64) -> bool {
@@ -287,6 +301,23 @@ impl World {
         let data = &error["error"]["data"];
         data["mayHaveRun"].as_bool().unwrap_or_else(|| panic!("{error} does not say"))
     }
+}
+
+/// Lets the machine open the session anew.
+#[track_caller]
+pub(crate) fn reopen(world: &mut World, kind: Kind) {
+    world.answer_initialize(kind, "s2");
+    let initialized = world.post();
+    assert_eq!(initialized.body["method"], "notifications/initialized");
+    assert_eq!(initialized.request.header("mcp-session-id"), Some("s2"));
+    world.accept(&initialized);
+}
+
+/// The server does not know the session of this POST.
+#[track_caller]
+pub(crate) fn gone(world: &mut World, post: &Post) {
+    world.status(post.exchange, 404);
+    assert!(world.notices.contains(&Notice::SessionLost), "{:?}", world.notices);
 }
 
 pub(crate) fn head(status: u16, media: Media) -> Head {
