@@ -162,6 +162,7 @@ fn a_server_that_never_knows_its_sessions_is_asked_ever_less_and_the_call_ends()
             reopen(&mut world, Kind::Plain);
             world.refuse_standalone();
             opened += 1;
+            assert!(opened < 10, "it is asked again and again");
         }
         assert_eq!(opened, limits().session_losses_max + 1, "{status}");
         world.delivered.retain(|message| message["id"] == 1);
