@@ -123,15 +123,7 @@ fn a_question_whether_a_session_lives_that_is_not_answered_leaves_the_call_refus
 
 #[test]
 fn a_standalone_stream_is_what_tells_of_a_lost_session_where_nothing_is_called() {
-    let mut world = World::new();
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25" } }));
-    world.answer_initialize(Kind::Plain, "s1");
-    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let initialized = world.post();
-    world.accept(&initialized);
-    let (stream, _) = world.get();
-    world.stream(stream);
+    let (mut world, stream) = World::listening();
     world.cut(stream);
     world.pass_until_opened(20_000);
     let (again, _) = world.get();
@@ -264,8 +256,7 @@ fn what_is_told_again_is_bounded_and_another_session_of_the_host_begins_without(
     answer(&mut world, &again);
 
     world.delivered.clear();
-    world.host(json!({ "jsonrpc": "2.0", "id": "j", "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25" } }));
+    world.say_initialize("j");
     world.opened.retain(|(_, request)| !request.body.is_empty());
     world.answer_initialize(Kind::Plain, "s3");
     let lost = world.posted(5, "charge");

@@ -16,10 +16,7 @@ fn sleep(world: &mut World) {
 fn a_call_that_runs_goes_on_after_a_sleep_and_the_next_one_leaves() {
     for kind in [Kind::Rejoin(1), Kind::Plain] {
         let mut world = World::opened(kind);
-        let post = world.posted(1, "charge");
-        world.stream(post.exchange);
-        world.event(post.exchange, "1-1-1", &post.progress(1));
-        world.delivered();
+        let post = world.reading(1, "charge", "1-1-1");
         sleep(&mut world);
         world.input(Input::Tick);
         world.nothing_delivered();

@@ -32,10 +32,7 @@ fn give(world: &mut World, post: &Post, form: u16, body: &Value) {
 fn a_call_that_runs_already_is_resumed_from_the_hint_in_whatever_form_it_came() {
     for form in [409, 200, 0] {
         let mut world = World::opened(Kind::Rejoin(1));
-        let first = world.posted(1, "charge");
-        world.cut(first.exchange);
-        world.pass_until_opened(1_000);
-        let second = world.post();
+        let (first, second) = world.repeated(1, "charge");
         let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
         let body = refusal(&second, 40902, "request_in_flight", hint);
         give(&mut world, &second, form, &body);
@@ -159,10 +156,7 @@ fn agrees(error: &Value, what: &str) {
 #[test]
 fn a_hint_that_leads_nowhere_is_followed_by_the_call_itself() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (first, second) = world.repeated(1, "charge");
     let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
     let body = refusal(&second, 40902, "request_in_flight", hint);
     world.json(second.exchange, 409, &body);
@@ -197,10 +191,7 @@ fn a_server_that_refuses_for_ever_is_not_asked_for_ever() {
 #[test]
 fn a_refusal_of_a_second_attempt_says_nothing_of_the_first() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (_, second) = world.repeated(1, "charge");
     world.json(second.exchange, 409, &refusal(&second, 40907, "state_lost", json!({})));
     assert!(world.failed(1));
 }
@@ -312,10 +303,7 @@ fn a_hint_that_names_no_call_or_anothers_is_not_followed() {
 #[test]
 fn a_cursor_that_fits_no_header_is_no_hint() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (first, second) = world.repeated(1, "charge");
     let hint = json!({ "lastEventId": "1-\u{e4}-0", "originalRequestId": first.id() });
     world.json(second.exchange, 409, &refusal(&second, 40902, "request_in_flight", hint));
     assert!(world.failed(1));

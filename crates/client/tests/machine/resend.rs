@@ -64,10 +64,7 @@ fn a_call_that_may_run_twice_is_sent_again_and_the_first_ones_progress_is_not_it
     for tool in ["get", "set"] {
         let mut world = World::opened(Kind::Plain);
         learn(&mut world);
-        let first = world.posted(1, tool);
-        world.cut(first.exchange);
-        world.pass_until_opened(1_000);
-        let second = world.post();
+        let (first, second) = world.repeated(1, tool);
         world.stream(second.exchange);
         world.event(second.exchange, "a", &first.progress(1));
         world.nothing_delivered();

@@ -2,32 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Kind, World, limits};
+use crate::support::{World, limits};
 use rejoin_client::machine::{Answer, ExchangeId, Notice};
 
 fn note() -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} })
 }
 
-/// A world with a session and an open standalone stream.
-fn listening() -> (World, ExchangeId) {
-    let mut world = World::new();
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25" } }));
-    world.answer_initialize(Kind::Plain, "s1");
-    world.delivered();
-    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let initialized = world.post();
-    world.accept(&initialized);
-    let (id, request) = world.get();
-    assert_eq!(request.header("last-event-id"), None);
-    world.stream(id);
-    (world, id)
-}
-
 /// The stream has brought an event and is lost; returns the GET for what follows.
 fn resuming() -> (World, ExchangeId) {
-    let (mut world, first) = listening();
+    let (mut world, first) = World::listening();
     world.event(first, "n1", &note());
     world.delivered();
     world.cut(first);

@@ -10,8 +10,7 @@ const PAGE: &str = "<!DOCTYPE html><html><body>Not Found</body></html>";
 
 fn opening(settings: Settings) -> (World, Post) {
     let mut world = World::with(settings);
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25" } }));
+    world.say_initialize("i");
     let post = world.post();
     (world, post)
 }
