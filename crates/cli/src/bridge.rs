@@ -83,6 +83,7 @@ async fn bridge(args: &BridgeArgs, notices: Arc<Notices>) -> Result<ExitCode, Br
         () = hand_over(lines, sender) => {}
         _ = signals.next() => {}
         () = stdio::closed(written.clone()) => {}
+        () = left_unread(written.clone(), Duration::from_millis(limits.unread_max_ms)) => {}
         () = parent_gone() => {}
     }
     // The sender is dropped, and the client ends: its calls, then its session.
@@ -138,6 +139,13 @@ async fn tell(
     }
     drop(output);
     stdio::closed(written).await;
+}
+
+/// Waits until the host has closed its side and reads nothing any more: then what it still wrote is
+/// not waited for, since nothing makes room for it.
+async fn left_unread(written: Written, patience: Duration) {
+    stdio::hung_up().await;
+    stdio::stalled(written, patience).await;
 }
 
 async fn parent_gone() {

@@ -7,9 +7,13 @@ mod bridge;
 mod network;
 #[path = "client/rmcp_transport.rs"]
 mod rmcp_transport;
+#[path = "client/sleep.rs"]
+mod sleep;
 #[path = "client/stdio.rs"]
 mod stdio;
 #[path = "client/storm.rs"]
 mod storm;
 #[path = "client/support.rs"]
 mod support;
+#[path = "client/told.rs"]
+mod told;

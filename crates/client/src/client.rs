@@ -9,7 +9,9 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
-use crate::transport::{Config, CredentialError, SetUpError, TlsError, Transport, UrlError};
+use crate::transport::{
+    Answered, Answers, Config, CredentialError, SetUpError, TlsError, Transport, UrlError, channel,
+};
 use crate::waiting::Waiting;
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
@@ -94,12 +96,14 @@ impl Client {
         let settings = Settings {
             limits: config.limits.clone(),
             trusts_annotations: config.trusts_annotations,
+            server: config.shown_url().to_owned(),
+            credential: config.credential.named(),
         };
         let limits = &config.limits;
         // A message may be large: they wait where their bytes are counted, not in a channel.
         let (to_client, from_host) = mpsc::channel(1);
         let (to_host, from_client) = mpsc::channel(1);
-        let (answers, answered) = mpsc::channel(limits.answers_queue_max.max(1));
+        let (answers, answered) = channel(limits);
         let driver = Driver {
             machine: Machine::new(settings, seed),
             transport: Arc::new(transport),
@@ -121,7 +125,7 @@ struct Driver {
     limits: ClientLimits,
     begin: Instant,
     running: HashMap<ExchangeId, AbortHandle>,
-    answers: mpsc::Sender<(ExchangeId, Answer)>,
+    answers: Answers,
     /// What the host has not taken yet.
     waiting: Waiting,
     is_done: bool,
@@ -139,7 +143,7 @@ impl Driver {
     async fn run(
         mut self,
         mut from_host: mpsc::Receiver<Bytes>,
-        mut answered: mpsc::Receiver<(ExchangeId, Answer)>,
+        mut answered: Answered,
         to_host: mpsc::Sender<FromServer>,
     ) {
         let mut is_host_here = true;

@@ -47,6 +47,10 @@ pub struct ClientLimits {
     pub steady_ms: u64,
     /// Times that one call is sent again without any sign of it in between.
     pub resends_max: u32,
+    /// Sessions that may be lost under one call before it ends.
+    pub session_losses_max: u32,
+    /// Bytes of what a new session is told again: the level of the log, subscriptions.
+    pub told_bytes_max: usize,
     /// Time that a server may be unreachable before what waits for it ends with an error.
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
@@ -69,8 +73,15 @@ pub struct ClientLimits {
     pub stream_idle_max_ms: u64,
     /// A call of which nothing came for so long is given up.
     pub call_silence_max_ms: u64,
+    /// Who is woken so much later than it wanted was stopped, or slept: that time does not count.
+    pub pause_min_ms: u64,
+    /// What it then has left of a longer wait.
+    pub pause_left_ms: u64,
     /// Time that pending calls have once the host is gone.
     pub end_grace_ms: u64,
+    /// Time that a host has to read, once it closed its side while it had not read what came
+    /// before: then what it still wrote is left unread.
+    pub unread_max_ms: u64,
     /// Time the DELETE of the session gets.
     pub delete_max_ms: u64,
     /// Time to connect, TLS and proxy included.
@@ -92,6 +103,8 @@ pub struct ClientLimits {
     pub redirects_max: u32,
     /// What comes from exchanges and waits to be looked at.
     pub answers_queue_max: usize,
+    /// Bytes of these; beyond, nothing more is read.
+    pub answers_queue_bytes_max: usize,
     /// Messages and notices that wait for the host.
     pub host_queue_max: usize,
     /// Bytes of the messages that wait for the host; beyond, nothing more is read.
@@ -124,6 +137,8 @@ impl Default for ClientLimits {
             resume_max_ms: 5 * MINUTE_MS,
             steady_ms: 10_000,
             resends_max: 8,
+            session_losses_max: 2,
+            told_bytes_max: MIB,
             unreachable_max_ms: 5 * MINUTE_MS,
             replay_quiet_ms: 500,
             replay_max_ms: 10_000,
@@ -134,7 +149,10 @@ impl Default for ClientLimits {
             initialize_max_ms: 70_000,
             stream_idle_max_ms: 45_000,
             call_silence_max_ms: 60 * MINUTE_MS,
+            pause_min_ms: 2_000,
+            pause_left_ms: MINUTE_MS,
             end_grace_ms: 2_000,
+            unread_max_ms: 5_000,
             delete_max_ms: 2_000,
             connect_max_ms: 10_000,
             pool_idle_max_ms: 1_500,
@@ -145,6 +163,7 @@ impl Default for ClientLimits {
             credential_max_ms: 10_000,
             redirects_max: 3,
             answers_queue_max: 64,
+            answers_queue_bytes_max: 32 * MIB,
             host_queue_max: 256,
             host_queue_bytes_max: 64 * MIB,
         }

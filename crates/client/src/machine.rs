@@ -3,20 +3,24 @@
 //!
 //! It is split by kind of input: `host` takes the host's messages, `answer` what becomes of an
 //! exchange, `stream` the events, `timer` the time. What follows from them is in `queue` (what may
-//! leave now), `resume` (a stream that was lost), `refusal`, `session` (the session and its loss),
-//! `standalone` and `ending` (every call ends).
+//! leave now), `resume` (a stream that was lost), `refusal`, `status` (an answer that is none),
+//! `session` (the session and its loss), `knock` (does it live?), `restore` (what a new one must be
+//! told), `standalone` and `ending` (every call ends).
 mod answer;
 mod call;
 mod compose;
 mod ending;
 mod host;
+mod knock;
 mod notice;
 mod queue;
 mod random;
 mod refusal;
+mod restore;
 mod resume;
 mod session;
 mod standalone;
+mod status;
 mod stream;
 mod timer;
 mod tools;
@@ -36,7 +40,7 @@ use self::session::Session;
 use self::standalone::Standalone;
 use self::tools::Tools;
 use crate::limits::ClientLimits;
-pub use notice::{Because, Notice};
+pub use notice::{Because, CallName, Notice};
 pub use wire::{Answer, ExchangeId, Head, Input, Media, Method, Output, Request};
 
 /// What a machine is told once.
@@ -46,18 +50,30 @@ pub struct Settings {
     pub limits: ClientLimits,
     /// Believe the server's own `readOnlyHint` and `idempotentHint`.
     pub trusts_annotations: bool,
+    /// The server, as messages to a person name it: its URL without what may be secret.
+    pub server: String,
+    /// The credential that is sent, as messages to a person name it: never its value. Empty: none.
+    pub credential: String,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { limits: ClientLimits::default(), trusts_annotations: true }
+        Self {
+            limits: ClientLimits::default(),
+            trusts_annotations: true,
+            server: "its URL".to_owned(),
+            credential: String::new(),
+        }
     }
 }
 
 /// One client of one server.
 pub struct Machine {
     settings: Settings,
+    /// The time that counts: without [`Self::paused_ms`].
     now_ms: u64,
+    /// Time in which nobody ran this.
+    paused_ms: u64,
     random: Random,
     /// The last number given to a call, an exchange or a message.
     numbers: u64,
@@ -118,6 +134,13 @@ enum Purpose {
     Leftover,
 }
 
+impl Purpose {
+    /// Whether a success says that the server knows the session.
+    fn is_asking(self) -> bool {
+        matches!(self, Self::Call(_) | Self::Resume(_) | Self::Standalone | Self::Knock(_))
+    }
+}
+
 struct Exchange {
     purpose: Purpose,
     /// Of the session in which it was sent.
@@ -136,6 +159,7 @@ impl Machine {
         let limits = &settings.limits;
         Self {
             now_ms: 0,
+            paused_ms: 0,
             random: Random::new(seed),
             numbers: 0,
             session: Session::default(),
@@ -162,7 +186,7 @@ impl Machine {
     /// Takes one input at `now_ms`, a clock that does not go back. Returns what is to be done, in
     /// order.
     pub fn handle(&mut self, now_ms: u64, input: Input) -> Vec<Output> {
-        self.now_ms = self.now_ms.max(now_ms);
+        self.advance(now_ms);
         match input {
             Input::Host(bytes) => self.host_said(bytes),
             Input::HostGone => self.host_gone(),
@@ -176,12 +200,29 @@ impl Machine {
 
     /// When the machine wants a [`Input::Tick`] at the latest.
     pub fn wake_ms(&self) -> Option<u64> {
-        self.next_timer()
+        self.next_timer().map(|at_ms| at_ms.saturating_add(self.paused_ms))
+    }
+
+    /// Takes the time. A process that was stopped, or whose computer slept, comes late to what it
+    /// waits for: that time does not count, and what was awaited for long has a while left, in
+    /// which what came meanwhile is looked at and what died meanwhile is noticed.
+    fn advance(&mut self, now_ms: u64) {
+        let now_ms = now_ms.saturating_sub(self.paused_ms).max(self.now_ms);
+        let due_ms = self.next_timer().map_or(now_ms, |at_ms| at_ms.max(self.now_ms));
+        let (pause_min_ms, left_ms) = (self.limits().pause_min_ms, self.limits().pause_left_ms);
+        let counted_ms = match due_ms - self.now_ms {
+            _ if now_ms.saturating_sub(due_ms) < pause_min_ms => now_ms,
+            // Always: else a machine that is always late would never get there.
+            waited_ms if waited_ms <= left_ms => due_ms,
+            _ => due_ms - left_ms,
+        };
+        self.paused_ms += now_ms - counted_ms;
+        self.now_ms = counted_ms;
     }
 
     /// Calls of the host that have not ended.
     pub fn pending_calls(&self) -> usize {
-        self.calls.values().filter(|call| !call.is_cancelled()).count()
+        self.calls.values().filter(|call| !call.is_cancelled() && !call.is_own).count()
     }
 
     fn limits(&self) -> &ClientLimits {
@@ -191,6 +232,11 @@ impl Machine {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// A call as a person may know it.
+    fn name(&self, key: CallKey) -> CallName {
+        self.calls.get(&key).map(Call::name).unwrap_or_default()
     }
 
     fn notice(&mut self, notice: Notice) {

@@ -1,5 +1,6 @@
 //! HTTP/1.1 over TCP and TLS, straight or through a proxy: carries out what the machine asks for,
 //! and tells what became of it.
+mod answers;
 mod connect;
 mod credential;
 mod exchange;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
 
+pub(crate) use self::answers::{Answered, Answers, channel};
 pub use self::connect::TlsError;
 pub use self::credential::{Credential, CredentialError};
 pub(crate) use self::exchange::{SetUpError, Transport};
@@ -86,7 +88,7 @@ impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("Config")
-            .field("url", &self.url.split(['?', '#']).next().unwrap_or_default())
+            .field("url", &self.shown_url())
             .field("credential", &self.credential)
             .field("headers", &names)
             .field("ca_file", &self.ca_file)
@@ -109,6 +111,11 @@ impl Config {
             trusts_annotations: true,
             limits: ClientLimits::default(),
         }
+    }
+
+    /// The URL without what may be secret, as messages to a person name it.
+    pub(crate) fn shown_url(&self) -> &str {
+        self.url.split(['?', '#']).next().unwrap_or_default()
     }
 }
 

@@ -10,8 +10,12 @@ mod chaos;
 mod ends;
 #[path = "machine/host.rs"]
 mod host;
+#[path = "machine/lost.rs"]
+mod lost;
 #[path = "machine/order.rs"]
 mod order;
+#[path = "machine/pause.rs"]
+mod pause;
 #[path = "machine/refusals.rs"]
 mod refusals;
 #[path = "machine/resend.rs"]
@@ -22,3 +26,5 @@ mod resume;
 mod session;
 #[path = "machine/standalone.rs"]
 mod standalone;
+#[path = "machine/status.rs"]
+mod status;

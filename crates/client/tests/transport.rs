@@ -4,6 +4,7 @@
 mod proxy;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rejoin_client::{Client, Config, Credential, FromServer, Proxies, Receiver, Sender};
@@ -384,6 +385,43 @@ async fn a_credential_that_expired_is_fetched_again_once() -> Result<(), Failure
         calls.iter().filter_map(|request| request.header("authorization")).collect();
     assert_eq!(credentials, ["Bearer 1", "Bearer 2", "Bearer 2"]);
     assert!(calls.iter().all(|request| request.header("x-team").as_deref() == Some("blue")));
+    Ok(())
+}
+
+/// As the TypeScript SDK's servers do after a restart: they know none of the old sessions, and say
+/// so with 400.
+#[tokio::test]
+async fn a_session_that_a_restarted_server_refuses_with_400_is_opened_anew() -> Result<(), Failure>
+{
+    let restarted = Arc::new(AtomicBool::new(false));
+    let is_new = Arc::clone(&restarted);
+    let server = Played::start(move |_, request| {
+        let unknown = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32000,
+            "message": "Bad Request: No valid session ID provided" } });
+        let session = if is_new.load(Ordering::Acquire) { "s2" } else { "s1" };
+        let named = request.header("mcp-session-id");
+        if named.is_some_and(|named| named != session) {
+            return Act::Say(whole("400 Bad Request", "", &unknown.to_string()));
+        }
+        match opening(request) {
+            Some(Act::Say(text)) => {
+                Act::Say(text.replace("Mcp-Session-Id: s1", &format!("Mcp-Session-Id: {session}")))
+            }
+            Some(act) => act,
+            None => Act::Say(whole("200 OK", "", &result(&request.json(), "done").to_string())),
+        }
+    })
+    .await?;
+    let mut host = Host::open(&config(&server)).await?;
+    assert_eq!(host.call(1).await?["result"]["text"], "done");
+    restarted.store(true, Ordering::Release);
+    let refused = host.call(2).await?;
+    assert_eq!(refused["error"]["data"]["reason"], "state_lost", "{refused}");
+    assert_eq!(refused["error"]["data"]["mayHaveRun"], false, "{refused}");
+    assert_eq!(host.call(3).await?["result"]["text"], "done");
+    let calls = server.requests(is_call).await;
+    let ids: Vec<_> = calls.iter().filter_map(|call| call.header("mcp-session-id")).collect();
+    assert_eq!(ids, ["s1", "s1", "s2"], "each was sent once");
     Ok(())
 }
 

@@ -13,7 +13,8 @@ use super::value::AuthSource;
 const NOTES: &str = "\
 Messages are lines of standard input and output, as hosts that start commands speak them. What \
 happens to the connection is told on standard error. The bridge ends when its standard input does, \
-when the process that started it ends, and on SIGTERM or SIGINT; it then ends its session.
+when the process that started it ends, and on SIGTERM, SIGINT and SIGHUP (unless that was ignored \
+at the start, as by nohup); it then ends its session. A second SIGTERM or SIGINT ends it at once.
 
 HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY are heeded.";
 

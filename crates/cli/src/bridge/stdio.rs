@@ -2,6 +2,7 @@
 //! own: neither a read nor a write can be given up.
 
 use std::io::{self, BufRead, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -9,11 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rejoin_core::message::error_response;
 use rejoin_core::rejection::REFUSED_BY;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 use super::envelope::{Envelope, Shape};
 
@@ -25,6 +27,9 @@ const NOTICES_MAX: usize = 256;
 
 /// Time that the last lines for a person have to be read.
 const NOTICES_END_MAX: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether the host has closed its side.
+const HANG_UP_LOOK: Duration = Duration::from_secs(1);
 
 /// JSON-RPC 2.0: the request is not a valid one.
 const INVALID_REQUEST: i64 = -32_600;
@@ -61,6 +66,21 @@ pub(super) fn lines(
         }
     })?;
     Ok(receiver)
+}
+
+/// Waits until nobody can write to standard input any more, however much of it is still unread. For
+/// ever where that cannot be seen, as of a file: its end is read.
+pub(super) async fn hung_up() {
+    let mut look = interval(HANG_UP_LOOK);
+    let stdin = io::stdin();
+    let is_hung_up = || {
+        let mut asked = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+        let has_news = poll(&mut asked, PollTimeout::ZERO).is_ok_and(|count| count > 0);
+        has_news && asked[0].revents().is_some_and(|news| news.contains(PollFlags::POLLHUP))
+    };
+    while !is_hung_up() {
+        look.tick().await;
+    }
 }
 
 /// What takes the place of a line that is too long: for the server, and for the host.

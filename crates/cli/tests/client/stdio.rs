@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use rejoin_testkit::deadline::{WAIT, WAIT_MAX, until, within};
 use rejoin_testkit::failure::Failure;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
@@ -22,15 +22,19 @@ const FULL: Duration = Duration::from_millis(500);
 
 /// A bridge to where nobody listens: nothing that is sent here needs a server.
 fn bridge() -> Result<(Child, ChildStdin), Failure> {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_rejoin"))
+    let mut child = bridge_from(Stdio::piped())?;
+    let Some(input) = child.stdin.take() else { return Err(Failure::new("no input")) };
+    Ok((child, input))
+}
+
+fn bridge_from(input: Stdio) -> Result<Child, Failure> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_rejoin"))
         .args(["bridge", "--no-proxy", "http://127.0.0.1:9/mcp"])
-        .stdin(Stdio::piped())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
-        .spawn()?;
-    let Some(input) = child.stdin.take() else { return Err(Failure::new("no input")) };
-    Ok((child, input))
+        .spawn()?)
 }
 
 /// The message of a bridge's next line.
@@ -53,12 +57,17 @@ async fn end(child: &mut Child) -> Result<ExitStatus, Failure> {
 
 /// A bridge whose every answer waits for a host that reads none, until it takes nothing more.
 async fn bridge_with_full_pipes() -> Result<(Child, ChildStdin), Failure> {
-    let (child, mut input) = bridge()?;
+    let (child, input) = bridge()?;
+    Ok((child, fill(input).await?))
+}
+
+/// Writes lines until nothing more is taken.
+async fn fill<W: AsyncWrite + Unpin>(mut input: W) -> Result<W, Failure> {
     let lines = "{}\n".repeat(1_000);
     for _ in 0..1_000 {
         match timeout(FULL, input.write_all(lines.as_bytes())).await {
             Ok(written) => written?,
-            Err(_) => return Ok((child, input)),
+            Err(_) => return Ok(input),
         }
     }
     Err(Failure::new("the bridge takes everything"))
@@ -90,6 +99,28 @@ async fn a_bridge_whose_output_nobody_reads_ends_after_its_input() -> Result<(),
     let (mut child, mut input) = bridge()?;
     // More than a pipe holds, and less than what the bridge takes.
     input.write_all("{}\n".repeat(800).as_bytes()).await?;
+    drop(input);
+    assert_eq!(end(&mut child).await?.code(), Some(1));
+    Ok(())
+}
+
+/// Nothing makes room for what it still wrote: that cannot be waited for.
+#[tokio::test]
+async fn a_bridge_whose_host_left_more_than_it_takes_and_reads_nothing_ends() -> Result<(), Failure>
+{
+    let (mut child, input) = bridge_with_full_pipes().await?;
+    drop(input);
+    assert_eq!(end(&mut child).await?.code(), Some(1));
+    Ok(())
+}
+
+/// Some hosts give their commands one end of a socket in place of a pipe.
+#[tokio::test]
+async fn so_it_does_if_its_input_is_a_socket() -> Result<(), Failure> {
+    let (input, output) = std::os::unix::net::UnixStream::pair()?;
+    input.set_nonblocking(true)?;
+    let mut child = bridge_from(Stdio::from(std::os::fd::OwnedFd::from(output)))?;
+    let input = fill(tokio::net::UnixStream::from_std(input)?).await?;
     drop(input);
     assert_eq!(end(&mut child).await?.code(), Some(1));
     Ok(())

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rejoin_client::{Client, ClientLimits, Config, FromServer, Proxies, Receiver, Sender};
 use rejoin_testkit::count::CountFile;
 use rejoin_testkit::deadline::WAIT;
@@ -170,6 +172,16 @@ impl Host {
                 return Ok(message);
             }
         }
+    }
+
+    /// Sends the bridge a signal.
+    pub(crate) fn send(&self, signal: Signal) -> Result<(), Failure> {
+        let Link::Process { child, .. } = &self.link else {
+            return Err(Failure::new("only a bridge is a process"));
+        };
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let Some(id) = id else { return Err(Failure::new("it has ended")) };
+        Ok(kill(Pid::from_raw(id), signal)?)
     }
 
     /// Closes the bridge's input, and waits for its end.

@@ -1,14 +1,15 @@
 //! What becomes of an exchange: its head, its body, its end.
-use bytes::Bytes;
-use rejoin_core::message::{self, Incoming, Message};
+use rejoin_core::message::{self, Incoming};
 
 use super::call::{CallKey, State};
+use super::status::{Body, is_busy};
 use super::{Answer, Because, ExchangeId, Head, Machine, Media, Notice, Purpose, StreamKey};
 
 impl Machine {
     pub(super) fn answered(&mut self, id: ExchangeId, answer: Answer) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let purpose = exchange.purpose;
+        let is_current = exchange.generation == self.session.generation;
         match answer {
             Answer::Head(head) => {
                 exchange.head = Some(head.clone());
@@ -18,6 +19,7 @@ impl Machine {
                         self.acks.remove(&stream);
                     }
                 }
+                self.session.worked |= is_current && is_success(head.status) && purpose.is_asking();
                 self.head(id, purpose, &head);
             }
             Answer::Event(event) => self.event(id, purpose, &event),
@@ -26,7 +28,12 @@ impl Machine {
                 let status = exchange.head.as_ref().map_or(0, |head| head.status);
                 let retry_ms = exchange.head.as_ref().and_then(|head| head.retry_after_ms);
                 self.exchanges.remove(&id);
-                self.body(purpose, status, retry_ms, bytes);
+                let messages = match message::parse(bytes.clone(), self.limits().json_depth_max) {
+                    Ok(Incoming::One(message)) => vec![message],
+                    Ok(Incoming::Batch(messages)) => messages,
+                    Err(_) => Vec::new(),
+                };
+                self.body(purpose, &Body { status, retry_ms, is_current, bytes, messages });
             }
             Answer::Unsent(what) => {
                 self.exchanges.remove(&id);
@@ -82,9 +89,6 @@ impl Machine {
         if is_session_gone {
             // The server does not know the session: it has not run the call either.
             self.not_arrived(key);
-            if let Some(call) = self.calls.get_mut(&key) {
-                call.state = State::Orphaned { ran: call.may_have_run };
-            }
             self.close(id);
             return self.lose_session();
         }
@@ -104,10 +108,6 @@ impl Machine {
 
     /// Whether an answer says that the session is gone (spec SES-7).
     pub(super) fn means_gone(&self, id: ExchangeId, head: &Head) -> bool {
-        let is_current = self
-            .exchanges
-            .get(&id)
-            .is_some_and(|exchange| exchange.generation == self.session.generation);
         let in_session = match self.exchanges.get(&id).map(|exchange| exchange.purpose) {
             Some(Purpose::Call(key)) => self
                 .calls
@@ -115,14 +115,19 @@ impl Machine {
                 .is_some_and(|call| call.era == super::call::Era::Session && !call.is_initialize()),
             _ => true,
         };
-        head.status == 404 && is_current && in_session && self.session.id.is_some()
+        head.status == 404 && self.is_current(id) && in_session && self.session.id.is_some()
+    }
+
+    /// Whether an exchange belongs to the session that there is now.
+    pub(super) fn is_current(&self, id: ExchangeId) -> bool {
+        let exchange = self.exchanges.get(&id);
+        exchange.is_some_and(|exchange| exchange.generation == self.session.generation)
     }
 
     fn note_head(&mut self, id: ExchangeId, number: u64, head: &Head) {
         let is_gone = self.means_gone(id, head);
         self.linger(id);
-        let is_busy = matches!(head.status, 408 | 425 | 429 | 500..=599);
-        if is_busy && self.notes.get(&number).is_some_and(|note| note.repeatable) {
+        if is_busy(head.status) && self.notes.get(&number).is_some_and(|note| note.repeatable) {
             let what = format!("the server answered with status {}", head.status);
             return self.note_unsent(number, what);
         }
@@ -141,61 +146,20 @@ impl Machine {
         }
     }
 
-    fn body(&mut self, purpose: Purpose, status: u16, retry_ms: Option<u64>, body: Bytes) {
-        let messages = match message::parse(body, self.limits().json_depth_max) {
-            Ok(Incoming::One(message)) => vec![message],
-            Ok(Incoming::Batch(messages)) => messages,
-            Err(_) => Vec::new(),
-        };
+    fn body(&mut self, purpose: Purpose, body: &Body) {
         match purpose {
-            Purpose::Call(key) => self.call_body(key, status, retry_ms, &messages),
+            Purpose::Call(key) => self.call_body(key, body),
             Purpose::Resume(key) => {
-                for message in &messages {
+                for message in &body.messages {
                     self.take_message(StreamKey::Call(key), message);
                 }
-                self.resume_whole(key, status, retry_ms);
+                self.resume_whole(key, body.status, body.retry_ms);
             }
-            Purpose::Reopen => self.reopen_body(status, &messages),
-            Purpose::Standalone => self.standalone_refused(status, retry_ms),
+            Purpose::Reopen => self.reopen_body(body.status, &body.messages),
+            Purpose::Standalone => self.standalone_refused(body.status),
+            Purpose::Knock(key) => self.knock_body(key, body),
             _ => {}
         }
-    }
-
-    fn call_body(
-        &mut self,
-        key: CallKey,
-        status: u16,
-        retry_ms: Option<u64>,
-        messages: &[Message],
-    ) {
-        if is_success(status)
-            && let Some(call) = self.calls.get_mut(&key)
-        {
-            call.may_have_run = true;
-        }
-        for message in messages {
-            self.take_message(StreamKey::Call(key), message);
-        }
-        let is_open =
-            self.calls.get(&key).is_some_and(|call| matches!(call.state, State::Whole(..)));
-        if !is_open {
-            return;
-        }
-        if self.calls.get(&key).is_some_and(super::Call::is_cancelled) {
-            return self.forget(key);
-        }
-        if is_success(status) {
-            if status == 202 && self.standalone.listens() {
-                // The server says that the answer comes elsewhere.
-                let until_ms = self.now_ms.saturating_add(self.limits().call_silence_max_ms);
-                if let Some(call) = self.calls.get_mut(&key) {
-                    call.state = State::Elsewhere { until_ms };
-                }
-                return;
-            }
-            return self.send_again_or_end(key, "the server answered with nothing");
-        }
-        self.refused_by_status(key, status, retry_ms, messages.first());
     }
 
     /// A request that was not written.
@@ -294,7 +258,8 @@ impl Machine {
 
     /// Sends a call again, as that is safe for this reason.
     pub(super) fn send_again(&mut self, key: CallKey, because: Because, at_ms: u64) {
-        self.notice(Notice::SentAgain { call: key, because });
+        let call = self.name(key);
+        self.notice(Notice::SentAgain { call, because });
         self.requeue(key, at_ms);
     }
 }

@@ -5,6 +5,7 @@ use rejoin_core::message::{IdKey, Message};
 use rejoin_core::revision::Revision;
 use rejoin_core::token::{ATTEMPT_META, TOKEN_META};
 
+use super::notice::CallName;
 use super::track::Track;
 use super::wire::ExchangeId;
 use crate::limits::ClientLimits;
@@ -117,6 +118,21 @@ pub(super) struct Call {
     pub(super) cancelled_ms: Option<u64>,
     /// Its cancel, until that cannot have overtaken it.
     pub(super) cancel: Option<Message>,
+    /// The server refused it, and does not say whether it knows the session.
+    pub(super) doubt: Option<Doubt>,
+    /// Sessions that were lost under it.
+    pub(super) losses: u32,
+    /// It is this client's, and not the host's to hear of.
+    pub(super) is_own: bool,
+}
+
+/// A refusal that may mean that the session is gone.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// What the server said.
+    pub(super) said: Option<Message>,
+    /// It speaks of the session.
+    pub(super) names_session: bool,
 }
 
 impl Call {
@@ -150,12 +166,21 @@ impl Call {
             refusal: None,
             cancelled_ms: None,
             cancel: None,
+            doubt: None,
+            losses: 0,
+            is_own: false,
             message,
         }
     }
 
     pub(super) fn method(&self) -> &str {
         self.message.method().unwrap_or_default()
+    }
+
+    /// The call as a person may know it.
+    pub(super) fn name(&self) -> CallName {
+        let tool = self.message.tool_name();
+        CallName::new(&self.host_id, tool.unwrap_or_else(|| self.method()))
     }
 
     pub(super) fn is_initialize(&self) -> bool {

@@ -18,11 +18,7 @@ impl Machine {
                     self.host_message(message);
                 }
             }
-            Err(error) => {
-                let code = error.json_rpc_code();
-                let body = message::error_response(None, code, &error.to_string(), None);
-                self.out.push(Output::Deliver(body));
-            }
+            Err(error) => self.out.push(Output::Deliver(super::status::unreadable(&error))),
         }
     }
 
@@ -172,6 +168,7 @@ impl Machine {
     fn refuse(&mut self, call: &Call, what: &str) {
         let body = super::ending::not_run(&call.host_id, what);
         self.out.push(Output::Deliver(body));
-        self.notice(Notice::Failed { call: 0, what: what.to_owned(), may_have_run: false });
+        let (call, what) = (call.name(), what.to_owned());
+        self.notice(Notice::Failed { call, what, may_have_run: false });
     }
 }

@@ -12,15 +12,15 @@ pub enum Notice {
     },
     /// The answer to a call broke off; it is asked for again.
     StreamLost {
-        /// The number of the call in this process.
-        call: u64,
+        /// The call.
+        call: CallName,
         /// When.
         again_ms: u64,
     },
     /// The stream of a call goes on.
     Resumed {
-        /// The number of the call in this process.
-        call: u64,
+        /// The call.
+        call: CallName,
     },
     /// Calls wait until an older answer has been delivered.
     Held {
@@ -29,8 +29,8 @@ pub enum Notice {
     },
     /// A call is sent again.
     SentAgain {
-        /// The number of the call in this process.
-        call: u64,
+        /// The call.
+        call: CallName,
         /// Why that is safe.
         because: Because,
     },
@@ -43,8 +43,8 @@ pub enum Notice {
     },
     /// A call ended with an error of this client.
     Failed {
-        /// The number of the call in this process.
-        call: u64,
+        /// The call.
+        call: CallName,
         /// What happened.
         what: String,
         /// Whether the tool may have run.
@@ -52,8 +52,8 @@ pub enum Notice {
     },
     /// A server refused a call, and said why.
     Refused {
-        /// The number of the call in this process.
-        call: u64,
+        /// The call.
+        call: CallName,
         /// The reason's name.
         reason: String,
     },
@@ -84,6 +84,40 @@ pub enum Notice {
     },
 }
 
+/// A call, as its host knows it. Nothing of its arguments is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallName {
+    /// The host's request id as JSON text, shortened.
+    pub id: String,
+    /// The name of the tool, or the method where none is called, shortened.
+    pub what: String,
+}
+
+/// Characters of an id or a name that are shown.
+const NAME_CHARACTERS_MAX: usize = 64;
+
+impl CallName {
+    pub(super) fn new(id: &[u8], what: &str) -> Self {
+        Self { id: shown(&String::from_utf8_lossy(id)), what: shown(what) }
+    }
+}
+
+/// A text that a terminal only shows.
+fn shown(text: &str) -> String {
+    let printable = |character: char| if character.is_control() { '?' } else { character };
+    let mut shown: String = text.chars().take(NAME_CHARACTERS_MAX).map(printable).collect();
+    if text.chars().nth(NAME_CHARACTERS_MAX).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+impl fmt::Display for CallName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} ({})", self.id, self.what)
+    }
+}
+
 /// Why a call may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
@@ -105,21 +139,21 @@ impl fmt::Display for Notice {
             }
             Self::Opened { continuity: false } => write!(f, "connected"),
             Self::StreamLost { call, again_ms } => {
-                write!(f, "the answer to call {call} broke off; resumed in {again_ms} ms")
+                write!(f, "the answer to {call} broke off; resumed in {again_ms} ms")
             }
-            Self::Resumed { call } => write!(f, "the answer to call {call} goes on"),
+            Self::Resumed { call } => write!(f, "the answer to {call} goes on"),
             Self::Held { calls } => write!(f, "{calls} calls wait for an older answer"),
             Self::SentAgain { call, because } => {
-                write!(f, "call {call} is sent again: {because}")
+                write!(f, "{call} is sent again: {because}")
             }
             Self::Unreachable { what, again_ms } => {
                 write!(f, "the server cannot be reached ({what}); again in {again_ms} ms")
             }
             Self::Failed { call, what, may_have_run } => {
                 let ran = if *may_have_run { "it may have run" } else { "it did not run" };
-                write!(f, "call {call} failed: {what}; {ran}")
+                write!(f, "{call} failed: {what}; {ran}")
             }
-            Self::Refused { call, reason } => write!(f, "call {call} was refused: {reason}"),
+            Self::Refused { call, reason } => write!(f, "{call} was refused: {reason}"),
             Self::SessionLost => write!(f, "the server does not know the session any more"),
             Self::SessionReopened => write!(f, "a new session is open"),
             Self::NotReopened { what } => write!(f, "no new session can be opened: {what}"),

@@ -1,11 +1,15 @@
 //! Refusals, whether they came as 409, as 200 or on a stream: resume first, then decide
 //! (`docs/protocol.md` section 7).
-use rejoin_core::message::{Kind, Message};
+use bytes::Bytes;
+use rejoin_core::message::{self, Incoming, Kind, Message};
 use rejoin_core::rejection::{REFUSED_BY, Reason};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::call::{CallKey, State};
+use super::ending::error;
+use super::status::says_not_run;
 use super::track::is_cursor;
 use super::{Because, Machine, Notice};
 
@@ -48,7 +52,8 @@ impl Refusal {
 impl Machine {
     /// A call was refused, or ended without its answer.
     pub(super) fn refused(&mut self, key: CallKey, message: &Message, refusal: &Refusal) {
-        self.notice(Notice::Refused { call: key, reason: refusal.reason.clone() });
+        let call = self.name(key);
+        self.notice(Notice::Refused { call, reason: refusal.reason.clone() });
         let original = refusal.original_request_id.as_ref();
         let original = original.and_then(|id| id.get().parse::<u64>().ok());
         // The stream that holds a call is another call's, and has no answer for this one.
@@ -93,15 +98,25 @@ impl Machine {
     pub(super) fn tell_refusal(&mut self, key: CallKey) {
         let Some(call) = self.calls.get(&key) else { return };
         let Some(message) = call.refusal.clone() else { return };
-        let not_run = Refusal::of(&message).is_some_and(|refusal| {
+        let refusal = Refusal::of(&message);
+        let not_run = refusal.as_ref().is_some_and(|refusal| {
             let unsent = [Reason::StateLost, Reason::DedupTokenReused];
             refusal.send_again || unsent.iter().any(|reason| refusal.is(*reason))
         });
         // What is said of the last attempt is not said of those before.
-        let may_have_run: &[u8] = if not_run && call.attempts <= 1 { b"false" } else { b"true" };
-        let marked = message.edit().error_data("mayHaveRun", may_have_run).finish();
-        match rejoin_core::message::parse(marked, self.limits().json_depth_max) {
-            Ok(rejoin_core::message::Incoming::One(marked)) => self.finish(key, &marked),
+        let may_have_run = !not_run || call.attempts > 1;
+        let reason = refusal.map(|refusal| refusal.reason).unwrap_or_default();
+        if may_have_run && not_run {
+            let text = format!(
+                "The outcome is unknown. An earlier attempt of the call may have taken effect; the \
+                 last one was refused ({reason}). Check before you repeat it."
+            );
+            let body = error(&call.host_id, Reason::OutcomeUnknown, &text, false, true, None);
+            return self.end_with(key, body, "refused when it was sent again", true);
+        }
+        let marked = marked(&message, may_have_run);
+        match marked.map(|body| message::parse(body, self.limits().json_depth_max)) {
+            Some(Ok(Incoming::One(marked))) => self.finish(key, &marked),
             _ => self.finish(key, &message),
         }
     }
@@ -111,5 +126,39 @@ impl Machine {
         if let Some(exchange) = self.calls.get(&key).and_then(|call| call.state.exchange()) {
             self.linger(exchange);
         }
+    }
+}
+
+/// A refusal for the host, to whom it must say whether the call may have run. To a repeat of the
+/// host's own it would say that this attempt did not; the host knows of no attempts.
+fn marked(message: &Message, may_have_run: bool) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Told {
+        code: i64,
+        message: String,
+        data: serde_json::Map<String, Value>,
+    }
+    let mut told: Told = serde_json::from_slice(message.error()?).ok()?;
+    told.data.insert("mayHaveRun".to_owned(), may_have_run.into());
+    if may_have_run && says_not_run(&told.message) {
+        let reason = told.data.get("reason").and_then(Value::as_str).unwrap_or_default();
+        told.message = may_have_run_text(reason).to_owned();
+    }
+    let data = serde_json::to_vec(&told.data).ok()?;
+    Some(message::error_response(message.id(), told.code, &told.message, Some(&data)))
+}
+
+/// What stands in place of "Not run." where the call itself may be what the refusal protects.
+fn may_have_run_text(reason: &str) -> &'static str {
+    let is = |known: Reason| known.name() == reason;
+    if is(Reason::StreamNotDrained) || is(Reason::NotIdempotent) {
+        "The call ran to its end, and its answer was lost on the way. Do not send it again. \
+         Check its effect with another tool."
+    } else if is(Reason::RequestInFlight) {
+        "The outcome is unknown. The call is in progress, and its answer cannot be had. Do not \
+         send it again. Check its effect with another tool."
+    } else {
+        "The outcome is unknown. Nobody knows whether the call took effect. Check before you \
+         repeat it."
     }
 }

@@ -1,5 +1,6 @@
 //! A stream that was lost is asked for, not run again (spec RES-4 to RES-7); what then remains.
 use super::call::{CallKey, Era, State};
+use super::status::is_busy;
 use super::track::{Next, Replay};
 use super::{Because, ExchangeId, Head, Machine, Media, Notice, Purpose};
 
@@ -11,6 +12,10 @@ impl Machine {
         let (now_ms, limits) = (self.now_ms, &self.settings.limits);
         let Some(call) = self.calls.get_mut(&key) else { return };
         if matches!(call.state, State::Orphaned { .. }) {
+            return;
+        }
+        if call.doubt.is_some() {
+            self.settle_doubt(key);
             return;
         }
         if call.is_cancelled() {
@@ -34,8 +39,8 @@ impl Machine {
         match call.track.lost(now_ms, random, answered, limits) {
             Next::ResumeAt(at_ms) => {
                 call.state = State::Waiting { at_ms };
-                let again_ms = at_ms.saturating_sub(now_ms);
-                self.notice(Notice::StreamLost { call: key, again_ms });
+                let (call, again_ms) = (call.name(), at_ms.saturating_sub(now_ms));
+                self.notice(Notice::StreamLost { call, again_ms });
             }
             Next::NoCursor | Next::GiveUp => self.send_again_or_end(key, what),
         }
@@ -70,7 +75,8 @@ impl Machine {
                         end_ms: now_ms.saturating_add(limits.replay_max_ms),
                     }),
                 };
-                self.notice(Notice::Resumed { call: key });
+                let call = call.name();
+                self.notice(Notice::Resumed { call });
             }
             (200..=299, Media::Whole) => {}
             // Some servers say so of an event that they do not know, or of any GET.
@@ -79,7 +85,7 @@ impl Machine {
                 self.knock(Some(key));
             }
             // The old connection still looks open to the server; or it has no time, or no trust.
-            (401 | 403 | 408 | 409 | 425 | 429 | 500..=599, _) => {
+            (status, _) if matches!(status, 401 | 403 | 409) || is_busy(status) => {
                 self.close(id);
                 if let Some(retry_ms) = head.retry_after_ms
                     && let Some(call) = self.calls.get_mut(&key)

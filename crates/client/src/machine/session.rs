@@ -1,15 +1,20 @@
 //! The session: how it is opened, that it was lost, how it is opened anew (spec SES-1 to SES-9).
 use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
-use rejoin_core::message::{self, Kind, Message};
+use rejoin_core::message::{Kind, Message};
 use rejoin_core::token::CONTINUITY_CAPABILITY;
 use serde::Deserialize;
 
 use super::answer::is_success;
 use super::call::{Call, CallKey, Era, State};
+use super::restore::Told;
+use super::status::is_busy;
 use super::{
     Because, Exchange, ExchangeId, Head, Machine, Method, Notice, Purpose, Queued, Request,
 };
+
+/// Waits in a row between sessions that come to nothing; then they do not grow any more.
+const FRUITLESS_WAITS_MAX: u32 = 16;
 
 /// The session with the server.
 #[derive(Debug, Default)]
@@ -31,6 +36,12 @@ pub(super) struct Session {
     pub(super) reopen_wire: Option<u64>,
     /// It is not the one that the host opened.
     pub(super) is_anew: bool,
+    /// The server has answered something in it.
+    pub(super) worked: bool,
+    /// Sessions in a row that were lost before the server answered anything in them.
+    fruitless: u32,
+    /// What a new session must be told again.
+    pub(super) told: Told,
 }
 
 /// What a Rejoin says of itself.
@@ -158,6 +169,8 @@ impl Machine {
         self.notice(Notice::SessionLost);
         self.session.generation += 1;
         self.session.id = None;
+        let worked = std::mem::take(&mut self.session.worked);
+        self.session.fruitless = if worked { 0 } else { self.session.fruitless + 1 };
         self.close_standalone();
         for key in self.session_calls(false) {
             self.orphan(key);
@@ -170,7 +183,8 @@ impl Machine {
         let Some(call) = self.calls.get_mut(&key) else { return };
         call.track.cursor = None;
         call.track.replay = None;
-        if call.is_cancelled() {
+        call.doubt = None;
+        if call.is_cancelled() || call.is_own {
             let exchange = call.state.exchange();
             if let Some(exchange) = exchange {
                 self.close(exchange);
@@ -184,6 +198,7 @@ impl Machine {
             State::Queued if !ran => return,
             _ => call.state = State::Orphaned { ran },
         }
+        call.losses += 1;
         if let Some(exchange) = exchange {
             self.close(exchange);
         }
@@ -191,10 +206,14 @@ impl Machine {
     }
 
     fn start_reopening(&mut self) {
+        let random = self.random.number();
         let limits = self.limits();
-        let backoff = Backoff::new(limits.backoff_ms, limits.backoff_max_ms);
-        self.session.reopening =
-            Reopening::Waiting { at_ms: self.now_ms, since_ms: self.now_ms, backoff };
+        let mut backoff = Backoff::new(limits.backoff_ms, limits.backoff_max_ms);
+        // A server that gives sessions which it does not know then is not asked in a storm.
+        let waits = 0..self.session.fruitless.saturating_sub(1).min(FRUITLESS_WAITS_MAX);
+        let wait_ms = waits.map(|_| backoff.next_ms(random)).last().unwrap_or(0);
+        let at_ms = self.now_ms.saturating_add(wait_ms);
+        self.session.reopening = Reopening::Waiting { at_ms, since_ms: self.now_ms, backoff };
     }
 
     /// Whether anything may be sent: not while a session is opened anew. What waits for one that
@@ -248,9 +267,9 @@ impl Machine {
         if !is_success(head.status) {
             self.close(id);
             let what = format!("the server answered with status {}", head.status);
-            return match head.status {
-                408 | 425 | 429 | 500..=599 => self.reopen_failed(&what),
-                _ => self.give_up_reopening(&what),
+            return match is_busy(head.status) {
+                true => self.reopen_failed(&what),
+                false => self.give_up_reopening(&what),
             };
         }
         self.session.offered = head.session.clone();
@@ -313,7 +332,9 @@ impl Machine {
             if let Some(call) = self.calls.get_mut(&key).filter(|call| call.attempts > 0) {
                 call.epoch = None;
             }
-            if has_token || is_repeatable || gets_token {
+            let losses = self.calls.get(&key).map_or(0, |call| call.losses);
+            let is_again = losses > self.limits().session_losses_max;
+            if !is_again && (has_token || is_repeatable || gets_token) {
                 let because = match (ran, has_token || gets_token) {
                     (false, _) => Because::Refusal,
                     (true, true) => Because::Token,
@@ -324,6 +345,7 @@ impl Machine {
                 self.fail_orphan(key, ran);
             }
         }
+        self.restore();
     }
 
     pub(super) fn reopen_failed(&mut self, what: &str) {
@@ -358,29 +380,6 @@ impl Machine {
     /// No session is wanted any more.
     pub(super) fn stop_reopening(&mut self) {
         self.session.reopening = Reopening::No;
-    }
-
-    /// Asks whether the session lives, with what every server answers.
-    pub(super) fn knock(&mut self, key: Option<CallKey>) {
-        let id = self.number();
-        let body = message::request(id.to_string().as_bytes(), "ping", None);
-        let (request, acks) = self.compose(Method::Post, body);
-        let exchange = self.open(Purpose::Knock(key), request, acks);
-        if let Some(call) = key.and_then(|key| self.calls.get_mut(&key)) {
-            call.state = State::Knocking(exchange);
-        }
-    }
-
-    pub(super) fn knock_head(&mut self, id: ExchangeId, key: Option<CallKey>, head: &Head) {
-        let is_gone = self.means_gone(id, head);
-        self.linger(id);
-        if is_gone {
-            return self.lose_session();
-        }
-        match key {
-            Some(key) => self.send_again_or_end(key, "the server has no more of the answer"),
-            None => self.knock_answered(head.status),
-        }
     }
 }
 

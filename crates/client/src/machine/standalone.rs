@@ -1,6 +1,7 @@
 //! The standalone stream: the server's own messages, outside of calls (spec GET-1 to GET-7).
 use rejoin_core::backoff::Backoff;
 
+use super::status::is_busy;
 use super::track::{Replay, Track};
 use super::{ExchangeId, Head, Machine, Media, Notice, Purpose};
 use crate::limits::ClientLimits;
@@ -27,8 +28,10 @@ enum State {
     },
     Asking(ExchangeId),
     Reading(ExchangeId),
-    /// It was answered 404: does the session live?
-    Knocking,
+    /// It was answered with this status: does the session live?
+    Knocking {
+        status: u16,
+    },
 }
 
 impl Standalone {
@@ -103,6 +106,7 @@ impl Machine {
 
     pub(super) fn standalone_head(&mut self, id: ExchangeId, head: &Head) {
         let is_gone = self.means_gone(id, head);
+        let is_current = self.session.id.is_some() && self.is_current(id);
         let now_ms = self.now_ms;
         match (head.status, head.media) {
             (200, Media::Stream) => {
@@ -116,12 +120,18 @@ impl Machine {
             }
             (404, _) if is_gone => {
                 self.close(id);
-                self.standalone.state = State::Knocking;
+                self.standalone.state = State::Knocking { status: 404 };
                 self.knock(None);
             }
-            (401 | 403 | 408 | 409 | 425 | 429 | 500..=599, _) => {
+            (status, _) if matches!(status, 401 | 403 | 409) || is_busy(status) => {
                 self.close(id);
                 self.standalone_again(head.retry_after_ms);
+            }
+            // Of a session that they do not know some say so.
+            (400, _) if is_current && self.standalone.track.cursor.is_none() => {
+                self.close(id);
+                self.standalone.state = State::Knocking { status: 400 };
+                self.knock(None);
             }
             (status, _) => {
                 self.close(id);
@@ -131,7 +141,7 @@ impl Machine {
     }
 
     /// A GET was answered with something that is no stream.
-    pub(super) fn standalone_refused(&mut self, status: u16, _retry_ms: Option<u64>) {
+    pub(super) fn standalone_refused(&mut self, status: u16) {
         self.no_standalone(status);
     }
 
@@ -145,16 +155,17 @@ impl Machine {
 
     /// The session lives, if the server was able to say so: then the stream is what is not there.
     pub(super) fn knock_answered(&mut self, status: u16) {
-        match status {
-            401 | 403 | 408 | 425 | 429 | 500..=599 => self.knock_failed(),
-            _ if self.standalone.state == State::Knocking => self.no_standalone(404),
-            _ => {}
+        if matches!(status, 401 | 403) || is_busy(status) {
+            return self.knock_failed();
+        }
+        if let State::Knocking { status } = self.standalone.state {
+            self.no_standalone(status);
         }
     }
 
     /// Whether the session lives is not known: the stream is asked for again.
     pub(super) fn knock_failed(&mut self) {
-        if self.standalone.state == State::Knocking {
+        if matches!(self.standalone.state, State::Knocking { .. }) {
             self.standalone_again(None);
         }
     }

@@ -198,6 +198,7 @@ impl Machine {
         let max_ms = match exchange.purpose {
             // While it is on its way everything else waits.
             Purpose::Reopen | Purpose::Reopened => limits.initialize_max_ms,
+            Purpose::Knock(None) => limits.head_max_ms,
             Purpose::Call(_)
             | Purpose::Resume(_)
             | Purpose::Standalone

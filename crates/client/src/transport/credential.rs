@@ -4,6 +4,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -33,6 +35,29 @@ impl std::fmt::Debug for Credential {
             Self::Command(_) => "Command",
         })
     }
+}
+
+impl Credential {
+    /// The credential as messages to a person name it: where it comes from, and nothing that can be
+    /// secret. Empty: there is none.
+    pub(crate) fn named(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Variable(name) => format!("the credential in the variable `{name}`"),
+            Self::File(path) => format!("the credential in the file `{}`", path.display()),
+            Self::Command(line) => match program(line) {
+                Some(program) => format!("the credential that the command `{program}` printed"),
+                None => "the credential that the command printed".to_owned(),
+            },
+        }
+    }
+}
+
+/// The program that a command line begins with; its arguments can hold secrets. `None`: it begins
+/// with something else, such as a variable.
+fn program(line: &str) -> Option<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+".contains(&byte);
+    line.split_ascii_whitespace().next().filter(|first| first.bytes().all(plain))
 }
 
 /// Why there is no credential. No message holds any of it.
@@ -140,20 +165,45 @@ impl Keeper {
 
     async fn printed(&self, line: &str) -> Result<String, CredentialError> {
         let failed = |what: String| CredentialError::Command { what };
-        let running = Command::new("sh")
+        let not_started = |error| failed(format!("cannot be started ({error})"));
+        // A group of its own: what it starts is ended with it.
+        let child = Command::new("sh")
             .args(["-c", line])
             .stdin(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
+            .process_group(0)
             .kill_on_drop(true)
-            .output();
-        let output = timeout(self.command_max, running)
+            .spawn()
+            .map_err(not_started)?;
+        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
+        let output = timeout(self.command_max, child.wait_with_output())
             .await
             .map_err(|_| failed(format!("did not end within {:?}", self.command_max)))?
-            .map_err(|error| failed(format!("cannot be started ({error})")))?;
+            .map_err(not_started)?;
+        group.leave();
         if !output.status.success() {
             return Err(failed(format!("ended with {}", output.status)));
         }
         String::from_utf8(output.stdout).map_err(|_| CredentialError::NotAHeader)
+    }
+}
+
+/// The processes of a command; killed when it is given up.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// The command has ended by itself: what it left running is meant to.
+    fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(id) = self.0 {
+            let _all_ended = killpg(id, Signal::SIGKILL).is_err();
+        }
     }
 }
 
@@ -195,6 +245,36 @@ mod tests {
         let second = keeper.renewed(first.as_ref()).await;
         assert_eq!(second.as_ref().unwrap(), "Bearer 2");
         assert_eq!(keeper.renewed(first.as_ref()).await, second, "it was renewed already");
+    }
+
+    #[test]
+    fn a_credential_is_named_by_where_it_comes_from_and_shows_no_secret() {
+        let command = |line: &str| Credential::Command(line.to_owned()).named();
+        assert!(command("/usr/bin/op read zqsecret").ends_with("`/usr/bin/op` printed"));
+        for line in ["TOKEN=zqsecret op", "'zqsecret", "", "echo$zqsecret"] {
+            assert_eq!(command(line), "the credential that the command printed", "{line}");
+        }
+        assert!(Credential::Variable("TOKEN".to_owned()).named().contains("`TOKEN`"));
+        assert_eq!(Credential::None.named(), "");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids = folder.path().join("ids");
+        // The shell waits for one and has the other behind it.
+        let line = format!("sleep 300 & echo $! > {0}; sleep 301; true", ids.display());
+        let keeper = Keeper::new(Credential::Command(line), Duration::from_secs(2));
+        assert!(keeper.value().await.is_err());
+        let id = std::fs::read_to_string(&ids).unwrap();
+        let stat = format!("/proc/{}/stat", id.trim());
+        let ends = Instant::now() + Duration::from_secs(10);
+        // What nobody has waited for yet is gone too.
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        while runs() {
+            assert!(Instant::now() < ends, "it runs on");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     #[tokio::test]

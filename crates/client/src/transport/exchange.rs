@@ -12,8 +12,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use rejoin_core::sse::Decoder;
-use tokio::sync::mpsc;
 
+use super::answers::Answers;
 use super::connect::{Connector, TlsError, told};
 use super::credential::Keeper;
 use super::pool::{Link, Pool};
@@ -41,9 +41,6 @@ pub(crate) struct Transport {
     pool: Pool,
     limits: ClientLimits,
 }
-
-/// Where the answers go.
-pub(crate) type Answers = mpsc::Sender<(ExchangeId, Answer)>;
 
 /// Why a request has no answer.
 enum Fault {
@@ -77,13 +74,13 @@ impl Transport {
     /// gives the exchange up.
     pub(crate) async fn run(self: Arc<Self>, id: ExchangeId, request: Request, answers: Answers) {
         match self.send(&request).await {
-            Err(Fault::Unsent(what)) => tell(&answers, id, Answer::Unsent(what)).await,
-            Err(Fault::Broken(what)) => tell(&answers, id, Answer::Broken(what)).await,
+            Err(Fault::Unsent(what)) => answers.tell(id, Answer::Unsent(what)).await,
+            Err(Fault::Broken(what)) => answers.tell(id, Answer::Broken(what)).await,
             Ok((response, link)) => {
                 let (parts, body) = response.into_parts();
                 let head = head(parts.status.as_u16(), &parts.headers);
                 let is_stream = head.media == Media::Stream;
-                tell(&answers, id, Answer::Head(head)).await;
+                answers.tell(id, Answer::Head(head)).await;
                 let end = if is_stream {
                     self.read_stream(id, body, &answers).await
                 } else if is_encoded(&parts.headers) {
@@ -94,7 +91,7 @@ impl Transport {
                 if matches!(end, Answer::Ended | Answer::Body(_)) {
                     self.pool.keep(link);
                 }
-                tell(&answers, id, end).await;
+                answers.tell(id, end).await;
             }
         }
     }
@@ -226,9 +223,9 @@ impl Transport {
             }
             loop {
                 match decoder.next_event() {
-                    Ok(Some(event)) => tell(answers, id, Answer::Event(event)).await,
+                    Ok(Some(event)) => answers.tell(id, Answer::Event(event)).await,
                     Ok(None) => break,
-                    Err(_) => tell(answers, id, Answer::Oversized).await,
+                    Err(_) => answers.tell(id, Answer::Oversized).await,
                 }
             }
         }
@@ -266,11 +263,6 @@ pub(crate) enum SetUpError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Credential(#[from] CredentialError),
-}
-
-async fn tell(answers: &Answers, id: ExchangeId, answer: Answer) {
-    // A driver that has ended needs no answers.
-    let _ended = answers.send((id, answer)).await.is_err();
 }
 
 fn is_encoded(headers: &HeaderMap) -> bool {

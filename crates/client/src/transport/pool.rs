@@ -1,6 +1,6 @@
 //! Idle connections, kept for a moment: calls often follow each other.
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -19,8 +19,21 @@ pub(super) struct Link {
 
 /// The idle connections.
 pub(super) struct Pool {
-    idle: Mutex<Vec<(Link, Instant)>>,
+    idle: Mutex<Vec<(Link, Since)>>,
     idle_max: Duration,
+}
+
+/// Since when a connection is idle. A machine that sleeps stops the first clock and not the second.
+struct Since(Instant, SystemTime);
+
+impl Since {
+    fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    fn is_within(&self, max: Duration) -> bool {
+        self.0.elapsed() < max && self.1.elapsed().is_ok_and(|elapsed| elapsed < max)
+    }
 }
 
 impl Pool {
@@ -31,7 +44,7 @@ impl Pool {
     /// A connection that looks alive and was not idle for long.
     pub(super) fn take(&self) -> Option<Link> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(link, since)| since.elapsed() < self.idle_max && !link.sender.is_closed());
+        idle.retain(|(link, since)| since.is_within(self.idle_max) && !link.sender.is_closed());
         let at = idle.iter().rposition(|(link, _)| link.sender.is_ready())?;
         Some(idle.swap_remove(at).0)
     }
@@ -40,7 +53,7 @@ impl Pool {
     pub(super) fn keep(&self, link: Link) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX && !link.sender.is_closed() {
-            idle.push((link, Instant::now()));
+            idle.push((link, Since::now()));
         }
     }
 }

@@ -9,24 +9,12 @@ use rejoin_client::machine::{Answer, Input, Method, Request};
 fn a_get_that_is_not_allowed_ends_the_call_or_sends_its_token_again() {
     for status in [400, 405, 410, 422] {
         let mut world = World::opened(Kind::Plain);
-        let post = world.posted(1, "charge");
-        world.stream(post.exchange);
-        world.event(post.exchange, "e1", &post.progress(1));
-        world.delivered();
-        world.cut(post.exchange);
-        world.pass(1);
-        let get = world.get_after("e1");
+        let (_, get) = world.resuming(1, "charge", "e1");
         world.status(get, status);
         assert!(world.failed(1), "{status}");
 
         let mut world = World::opened(Kind::Rejoin(1));
-        let post = world.posted(1, "charge");
-        world.stream(post.exchange);
-        world.event(post.exchange, "e1", &post.progress(1));
-        world.delivered();
-        world.cut(post.exchange);
-        world.pass(1);
-        let get = world.get_after("e1");
+        let (_, get) = world.resuming(1, "charge", "e1");
         world.status(get, status);
         world.pass_until_opened(1_000);
         assert_eq!(world.post().body["method"], "tools/call", "{status}");
@@ -55,16 +43,7 @@ fn a_call_of_which_nothing_comes_ends() {
 
 #[test]
 fn an_answer_may_come_on_the_standalone_stream_after_its_own_has_ended() {
-    let mut world = World::new();
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize",
-        "params": { "protocolVersion": "2025-06-18" } }));
-    world.answer_initialize(Kind::Plain, "s1");
-    world.delivered();
-    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let post = world.post();
-    world.accept(&post);
-    let (standalone, _) = world.get();
-    world.stream(standalone);
+    let (mut world, standalone) = World::listening();
     for (id, comes) in [(1, true), (2, false)] {
         let post = world.posted(id, "charge");
         world.stream(post.exchange);
@@ -100,10 +79,7 @@ fn a_cancelled_call_is_cancelled_under_the_servers_id_and_nothing_of_it_is_deliv
 #[test]
 fn a_call_that_was_cancelled_while_it_was_held_never_leaves() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "1-1-1", &post.progress(1));
-    world.delivered();
+    let post = world.reading(1, "charge", "1-1-1");
     world.cut(post.exchange);
     world.call(2, "charge");
     world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
@@ -169,6 +145,9 @@ fn an_error_that_names_no_request_ends_the_call_that_it_answers() {
         let error = json!({ "jsonrpc": "2.0", "id": null,
             "error": { "code": -32600, "message": "not this" } });
         world.json(post.exchange, status, &error);
+        if status == 400 {
+            world.pong();
+        }
         let told = world.delivered();
         assert_eq!((&told["id"], &told["error"]["code"]), (&json!(1), &json!(-32600)));
         assert_eq!(told["error"]["data"]["mayHaveRun"], status == 200);
@@ -177,16 +156,7 @@ fn an_error_that_names_no_request_ends_the_call_that_it_answers() {
 
 #[test]
 fn an_answer_that_was_promised_elsewhere_is_waited_for() {
-    let mut world = World::new();
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize",
-        "params": { "protocolVersion": "2025-06-18" } }));
-    world.answer_initialize(Kind::Plain, "s1");
-    world.delivered();
-    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let post = world.post();
-    world.accept(&post);
-    let (standalone, _) = world.get();
-    world.stream(standalone);
+    let (mut world, standalone) = World::listening();
     world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
     let post = world.post();
     world.status(post.exchange, 202);
@@ -199,10 +169,7 @@ fn an_answer_that_was_promised_elsewhere_is_waited_for() {
 #[test]
 fn an_event_too_large_is_not_asked_for_again_and_again() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.delivered();
+    let post = world.reading(1, "charge", "e1");
     world.answer(post.exchange, Answer::Oversized);
     world.answer(post.exchange, Answer::Ended);
     assert!(world.failed(1));
@@ -221,10 +188,7 @@ fn an_event_too_large_is_not_asked_for_again_and_again() {
 #[test]
 fn calls_that_run_at_the_end_are_told() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.delivered();
+    let post = world.reading(1, "charge", "e1");
     world.cut(post.exchange);
     world.call(2, "held");
     world.call(3, "held");

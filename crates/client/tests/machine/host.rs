@@ -199,16 +199,7 @@ fn a_cancel_that_may_overtake_its_call_is_told_once_more() {
 #[test]
 fn progress_of_a_task_comes_after_its_call_was_answered() {
     let (mut world, standalone) = {
-        let mut world = World::new();
-        world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize",
-            "params": { "protocolVersion": "2025-11-25" } }));
-        world.answer_initialize(Kind::Plain, "s1");
-        world.delivered();
-        world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        let initialized = world.post();
-        world.accept(&initialized);
-        let (standalone, _) = world.get();
-        world.stream(standalone);
+        let (world, standalone) = World::listening();
         (world, standalone)
     };
     for (id, is_task) in [(1, true), (2, false)] {

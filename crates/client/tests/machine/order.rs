@@ -8,11 +8,7 @@ use rejoin_client::machine::Notice;
 #[test]
 fn calls_wait_until_the_replay_has_reached_its_boundary_and_then_confirm_it() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "1-1-4", &post.progress(1));
-    world.cut(post.exchange);
-    let get = world.get_after("1-1-4");
+    let (post, get) = world.resuming(1, "charge", "1-1-4");
     world.call(2, "charge");
     world.nothing_opened();
     world.replay(get, "1-1-6");
@@ -27,12 +23,7 @@ fn calls_wait_until_the_replay_has_reached_its_boundary_and_then_confirm_it() {
 #[test]
 fn the_comment_that_ends_a_replay_ends_the_wait() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "1-1-4", &post.progress(1));
-    world.cut(post.exchange);
-    world.pass(1);
-    let get = world.get_after("1-1-4");
+    let (_, get) = world.resuming(1, "charge", "1-1-4");
     world.replay(get, "1-1-6");
     world.call(2, "charge");
     world.nothing_opened();
@@ -43,12 +34,7 @@ fn the_comment_that_ends_a_replay_ends_the_wait() {
 #[test]
 fn a_rejoin_that_replays_nothing_holds_nothing() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "1-1-4", &post.progress(1));
-    world.cut(post.exchange);
-    world.pass(1);
-    let get = world.get_after("1-1-4");
+    let (_, get) = world.resuming(1, "charge", "1-1-4");
     world.call(2, "charge");
     world.nothing_opened();
     world.stream(get);
@@ -94,12 +80,7 @@ fn a_replay_without_boundary_holds_until_it_is_quiet_or_has_taken_long() {
 #[test]
 fn the_answer_ends_the_wait() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.cut(post.exchange);
-    world.pass(1);
-    let get = world.get_after("e1");
+    let (post, get) = world.resuming(1, "charge", "e1");
     world.stream(get);
     world.call(2, "charge");
     world.nothing_opened();

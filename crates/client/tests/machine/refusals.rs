@@ -1,5 +1,6 @@
 //! Refusals: as 409, as 200, and on a stream.
 
+use rejoin_core::rejection::{LostAnswer, Reason, Rejection};
 use serde_json::{Value, json};
 
 use crate::support::{ATTEMPT, Kind, Post, World, limits};
@@ -31,10 +32,7 @@ fn give(world: &mut World, post: &Post, form: u16, body: &Value) {
 fn a_call_that_runs_already_is_resumed_from_the_hint_in_whatever_form_it_came() {
     for form in [409, 200, 0] {
         let mut world = World::opened(Kind::Rejoin(1));
-        let first = world.posted(1, "charge");
-        world.cut(first.exchange);
-        world.pass_until_opened(1_000);
-        let second = world.post();
+        let (first, second) = world.repeated(1, "charge");
         let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
         let body = refusal(&second, 40902, "request_in_flight", hint);
         give(&mut world, &second, form, &body);
@@ -87,13 +85,78 @@ fn a_refusal_that_nothing_can_be_done_about_is_told_and_says_whether_the_call_ma
     }
 }
 
+/// Refusals as a Rejoin writes them: whatever the reason, whichever attempt was refused.
+#[test]
+fn no_refusal_says_that_a_call_did_not_run_which_may_have_run() {
+    let cases = Reason::ALL.into_iter().flat_map(|reason| [(reason, false), (reason, true)]);
+    for (reason, send_again) in cases {
+        for attempts in [1, 2] {
+            let mut world = World::opened(Kind::Rejoin(1));
+            let mut post = world.posted(1, "charge");
+            if attempts == 2 {
+                world.cut(post.exchange);
+                world.pass_until_opened(1_000);
+                post = world.post();
+            }
+            let refused = |post: &Post| {
+                let rejection = Rejection {
+                    reason,
+                    request_id: bytes::Bytes::from(post.id().to_string()),
+                    hint: None,
+                    send_again,
+                    retry_after_ms: 10,
+                    original_ended_ms: None,
+                };
+                serde_json::from_slice::<Value>(&rejection.body()).unwrap()
+            };
+            world.json(post.exchange, 409, &refused(&post));
+            while world.machine.pending_calls() > 0 {
+                world.pass_until_opened(60_000);
+                let again = world.post();
+                world.json(again.exchange, 409, &refused(&again));
+            }
+            let error = world.delivered();
+            agrees(&error, &format!("{reason:?} {send_again} {attempts}"));
+        }
+    }
+}
+
+/// The ends of calls that did run, as a Rejoin writes them.
+#[test]
+fn no_lost_answer_is_told_as_a_call_that_did_not_run() {
+    for lost in [
+        LostAnswer::OutcomeUnknown,
+        LostAnswer::LogFull,
+        LostAnswer::Superseded,
+        LostAnswer::Expired,
+        LostAnswer::HistoryLost,
+    ] {
+        let mut world = World::opened(Kind::Rejoin(1));
+        let post = world.posted(1, "charge");
+        let body = lost.body(post.id().to_string().as_bytes());
+        give(&mut world, &post, 0, &serde_json::from_slice(&body).unwrap());
+        let error = world.delivered();
+        assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
+        agrees(&error, "lost");
+    }
+}
+
+/// What is read first, what is said of it in `data`, and what may be done, say the same.
+fn agrees(error: &Value, what: &str) {
+    let text = error["error"]["message"].as_str().expect("a text");
+    let data = &error["error"]["data"];
+    let may_have_run = data["mayHaveRun"].as_bool().expect("it is said");
+    assert_eq!(text.starts_with("Not run."), !may_have_run, "{what}: {error}");
+    if may_have_run {
+        assert_eq!(data["sendAgain"], false, "{what}: {error}");
+        assert!(!text.contains("safe to send"), "{what}: {error}");
+    }
+}
+
 #[test]
 fn a_hint_that_leads_nowhere_is_followed_by_the_call_itself() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (first, second) = world.repeated(1, "charge");
     let hint = json!({ "lastEventId": "1-3-0", "originalRequestId": first.id() });
     let body = refusal(&second, 40902, "request_in_flight", hint);
     world.json(second.exchange, 409, &body);
@@ -128,10 +191,7 @@ fn a_server_that_refuses_for_ever_is_not_asked_for_ever() {
 #[test]
 fn a_refusal_of_a_second_attempt_says_nothing_of_the_first() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (_, second) = world.repeated(1, "charge");
     world.json(second.exchange, 409, &refusal(&second, 40907, "state_lost", json!({})));
     assert!(world.failed(1));
 }
@@ -243,10 +303,7 @@ fn a_hint_that_names_no_call_or_anothers_is_not_followed() {
 #[test]
 fn a_cursor_that_fits_no_header_is_no_hint() {
     let mut world = World::opened(Kind::Rejoin(1));
-    let first = world.posted(1, "charge");
-    world.cut(first.exchange);
-    world.pass_until_opened(1_000);
-    let second = world.post();
+    let (first, second) = world.repeated(1, "charge");
     let hint = json!({ "lastEventId": "1-\u{e4}-0", "originalRequestId": first.id() });
     world.json(second.exchange, 409, &refusal(&second, 40902, "request_in_flight", hint));
     assert!(world.failed(1));

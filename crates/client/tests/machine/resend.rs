@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::{ATTEMPT, EPOCH, Kind, Post, TOKEN, World, limits};
-use rejoin_client::machine::{Answer, Because, Media, Notice, Settings};
+use rejoin_client::machine::{Answer, Because, CallName, Media, Notice, Settings};
 
 fn unsent(world: &mut World, post: &Post) {
     world.answer(post.exchange, Answer::Unsent("connection refused".to_owned()));
@@ -64,10 +64,7 @@ fn a_call_that_may_run_twice_is_sent_again_and_the_first_ones_progress_is_not_it
     for tool in ["get", "set"] {
         let mut world = World::opened(Kind::Plain);
         learn(&mut world);
-        let first = world.posted(1, tool);
-        world.cut(first.exchange);
-        world.pass_until_opened(1_000);
-        let second = world.post();
+        let (first, second) = world.repeated(1, tool);
         world.stream(second.exchange);
         world.event(second.exchange, "a", &first.progress(1));
         world.nothing_delivered();
@@ -186,12 +183,16 @@ fn a_status_that_means_not_processed_says_so_and_one_of_a_gateway_does_not() {
         (403, false),
         (413, false),
         (429, false),
+        (501, false),
         (502, true),
         (504, true),
     ] {
         let mut world = World::opened(Kind::Plain);
         let post = world.posted(1, "charge");
         world.status(post.exchange, status);
+        if status == 400 {
+            world.pong();
+        }
         assert_eq!(world.failed(1), may_have_run, "{status}");
         world.nothing_opened();
     }
@@ -207,16 +208,9 @@ fn a_busy_server_is_asked_again_with_a_token_when_it_says() {
     world.answer(post.exchange, Answer::Body(bytes::Bytes::new()));
     assert!(world.pass_until_opened(10_000) >= 4_000);
     assert_eq!(world.post().meta(ATTEMPT), 1, "it was not run");
-    let because = Notice::SentAgain { call: world_call(&world), because: Because::Token };
+    let call = CallName { id: "1".to_owned(), what: "charge".to_owned() };
+    let because = Notice::SentAgain { call, because: Because::Token };
     assert!(world.notices.contains(&because), "{:?}", world.notices);
-}
-
-fn world_call(world: &World) -> u64 {
-    let call = world.notices.iter().find_map(|notice| match notice {
-        Notice::SentAgain { call, .. } => Some(*call),
-        _ => None,
-    });
-    call.expect("a call was sent again")
 }
 
 #[test]

@@ -6,20 +6,13 @@ use rejoin_client::machine::{Answer, Media};
 #[test]
 fn a_stream_that_breaks_off_is_asked_for_what_follows_its_last_event() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.cut(post.exchange);
-    world.pass(1);
-    let get = world.get_after("e1");
+    let (post, get) = world.resuming(1, "charge", "e1");
     world.stream(get);
     world.event(get, "e2", &post.progress(2));
     world.event(get, "e3", &post.result("done"));
-    for number in 1..=2 {
-        let progress = world.delivered();
-        assert_eq!(progress["params"]["progress"], number);
-        assert_eq!(progress["params"]["progressToken"], 1, "the host's own token");
-    }
+    let progress = world.delivered();
+    assert_eq!(progress["params"]["progress"], 2);
+    assert_eq!(progress["params"]["progressToken"], 1, "the host's own token");
     let answer = world.delivered();
     assert_eq!((&answer["id"], &answer["result"]["text"]), (&1.into(), &"done".into()));
     assert_eq!(world.machine.pending_calls(), 0);
@@ -57,10 +50,7 @@ fn waits_grow_while_the_server_cannot_be_reached() {
 #[test]
 fn a_server_that_stays_away_ends_the_call_which_may_have_run() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.delivered();
+    let post = world.reading(1, "charge", "e1");
     world.cut(post.exchange);
     let begin_ms = world.now_ms;
     while world.machine.pending_calls() > 0 {
@@ -182,13 +172,7 @@ fn events_of_different_streams_are_different_whatever_their_ids() {
     let mut world = World::opened(Kind::Plain);
     let note = serde_json::json!({ "jsonrpc": "2.0", "method": "notifications/message" });
     for id in 1..=2 {
-        let post = world.posted(id, "charge");
-        world.stream(post.exchange);
-        world.event(post.exchange, "1", &post.progress(1));
-        world.delivered();
-        world.cut(post.exchange);
-        world.pass(1);
-        let get = world.get_after("1");
+        let (post, get) = world.resuming(id, "charge", "1");
         world.stream(get);
         // This server counts the events of each stream from 1.
         world.event(get, "2", &note);
@@ -201,12 +185,7 @@ fn events_of_different_streams_are_different_whatever_their_ids() {
 #[test]
 fn a_get_that_is_not_answered_is_asked_again() {
     let mut world = World::opened(Kind::Plain);
-    let post = world.posted(1, "charge");
-    world.stream(post.exchange);
-    world.event(post.exchange, "e1", &post.progress(1));
-    world.cut(post.exchange);
-    world.pass(1);
-    let silent = world.get_after("e1");
+    let (_, silent) = world.resuming(1, "charge", "e1");
     assert!(world.pass_until_opened(60_000) >= limits().head_max_ms);
     assert!(world.closed.contains(&silent));
     world.get_after("e1");

@@ -2,32 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Kind, World, limits};
+use crate::support::{World, limits};
 use rejoin_client::machine::{Answer, ExchangeId, Notice};
 
 fn note() -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} })
 }
 
-/// A world with a session and an open standalone stream.
-fn listening() -> (World, ExchangeId) {
-    let mut world = World::new();
-    world.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25" } }));
-    world.answer_initialize(Kind::Plain, "s1");
-    world.delivered();
-    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let initialized = world.post();
-    world.accept(&initialized);
-    let (id, request) = world.get();
-    assert_eq!(request.header("last-event-id"), None);
-    world.stream(id);
-    (world, id)
-}
-
 /// The stream has brought an event and is lost; returns the GET for what follows.
 fn resuming() -> (World, ExchangeId) {
-    let (mut world, first) = listening();
+    let (mut world, first) = World::listening();
     world.event(first, "n1", &note());
     world.delivered();
     world.cut(first);
@@ -56,6 +40,9 @@ fn a_cursor_that_the_server_refuses_is_left_out_once() {
         world.status(get, status);
         let (fresh, _) = world.get();
         world.status(fresh, status);
+        if status == 400 {
+            world.pong();
+        }
         assert!(world.notices.contains(&Notice::NoStandaloneStream { status }));
         world.pass(600_000);
         world.nothing_opened();
@@ -66,9 +53,7 @@ fn a_cursor_that_the_server_refuses_is_left_out_once() {
 fn a_cursor_that_is_answered_404_in_a_session_that_lives_is_left_out() {
     let (mut world, get) = resuming();
     world.status(get, 404);
-    let ping = world.post();
-    assert_eq!(ping.body["method"], "ping");
-    world.json(ping.exchange, 200, &json!({ "jsonrpc": "2.0", "id": ping.id(), "result": {} }));
+    world.pong();
     goes_on(&mut world, 404);
 }
 

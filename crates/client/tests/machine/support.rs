@@ -89,15 +89,39 @@ impl World {
         world
     }
 
+    /// A world with a session and an open standalone stream.
+    pub(crate) fn listening() -> (Self, ExchangeId) {
+        let mut world = Self::new();
+        world.begin_session(Kind::Plain);
+        let (standalone, request) = world.get();
+        assert_eq!(request.header("last-event-id"), None);
+        world.stream(standalone);
+        (world, standalone)
+    }
+
     pub(crate) fn initialize(&mut self, kind: Kind) {
-        self.host(json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {} } }));
+        self.begin_session(kind);
+        self.refuse_standalone();
+    }
+
+    /// Opens a session, up to its standalone stream.
+    fn begin_session(&mut self, kind: Kind) {
+        self.say_initialize("i");
         self.answer_initialize(kind, "s1");
         assert_eq!(self.delivered()["id"], "i");
-        self.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        self.say_initialized();
         let post = self.post();
         self.accept(&post);
-        self.refuse_standalone();
+    }
+
+    /// The host asks for a session.
+    pub(crate) fn say_initialize(&mut self, id: &str) {
+        self.host(json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {} } }));
+    }
+
+    pub(crate) fn say_initialized(&mut self) {
+        self.host(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     }
 
     /// Answers the `initialize` that was sent.
@@ -156,6 +180,35 @@ impl World {
     pub(crate) fn posted(&mut self, id: u64, tool: &str) -> Post {
         self.call(id, tool);
         self.post()
+    }
+
+    /// A call whose stream has begun: its first progress came under this id.
+    #[track_caller]
+    pub(crate) fn reading(&mut self, id: u64, tool: &str, event_id: &str) -> Post {
+        let post = self.posted(id, tool);
+        self.stream(post.exchange);
+        self.event(post.exchange, event_id, &post.progress(1));
+        self.delivered();
+        post
+    }
+
+    /// A call whose stream has begun and is lost, and the GET for what follows.
+    #[track_caller]
+    pub(crate) fn resuming(&mut self, id: u64, tool: &str, event_id: &str) -> (Post, ExchangeId) {
+        let post = self.reading(id, tool, event_id);
+        self.cut(post.exchange);
+        self.pass(1);
+        let get = self.get_after(event_id);
+        (post, get)
+    }
+
+    /// A call whose connection is lost before its answer began, and the POST that repeats it.
+    #[track_caller]
+    pub(crate) fn repeated(&mut self, id: u64, tool: &str) -> (Post, Post) {
+        let first = self.posted(id, tool);
+        self.cut(first.exchange);
+        self.pass_until_opened(1_000);
+        (first, self.post())
     }
 
     pub(crate) fn answer(&mut self, id: ExchangeId, answer: Answer) {
@@ -279,6 +332,20 @@ impl World {
         self.now_ms - begin_ms
     }
 
+    /// The machine asks whether its session lives, and it does.
+    #[track_caller]
+    pub(crate) fn pong(&mut self) {
+        let ping = self.post();
+        assert_eq!(ping.body["method"], "ping");
+        self.json(ping.exchange, 200, &ping.result("here"));
+    }
+
+    /// Notices, as a person reads them.
+    pub(crate) fn told(&self) -> String {
+        let notices: Vec<_> = self.notices.iter().map(ToString::to_string).collect();
+        notices.join("\n")
+    }
+
     /// The error that the host got for a call: may it have run?
     #[track_caller]
     pub(crate) fn failed(&mut self, id: u64) -> bool {
@@ -287,6 +354,23 @@ impl World {
         let data = &error["error"]["data"];
         data["mayHaveRun"].as_bool().unwrap_or_else(|| panic!("{error} does not say"))
     }
+}
+
+/// Lets the machine open the session anew.
+#[track_caller]
+pub(crate) fn reopen(world: &mut World, kind: Kind) {
+    world.answer_initialize(kind, "s2");
+    let initialized = world.post();
+    assert_eq!(initialized.body["method"], "notifications/initialized");
+    assert_eq!(initialized.request.header("mcp-session-id"), Some("s2"));
+    world.accept(&initialized);
+}
+
+/// The server does not know the session of this POST.
+#[track_caller]
+pub(crate) fn gone(world: &mut World, post: &Post) {
+    world.status(post.exchange, 404);
+    assert!(world.notices.contains(&Notice::SessionLost), "{:?}", world.notices);
 }
 
 pub(crate) fn head(status: u16, media: Media) -> Head {

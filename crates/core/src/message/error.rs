@@ -7,7 +7,7 @@
 pub enum ParseError {
     /// Not one JSON text in UTF-8 (RFC 8259), or cut off.
     #[error(
-        "the body is not JSON: expected {expected} at byte {offset}. \
+        "the message is not JSON: expected {expected} at byte {offset}. \
          Send one complete JSON-RPC message in UTF-8"
     )]
     NotJson {
@@ -17,7 +17,7 @@ pub enum ParseError {
         expected: &'static str,
     },
     /// Larger than positions in it can be counted.
-    #[error("the body has {bytes} bytes: send less than 4 GiB")]
+    #[error("the message has {bytes} bytes: send less than 4 GiB")]
     TooLarge {
         /// Size of the body in bytes.
         bytes: usize,

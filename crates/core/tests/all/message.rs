@@ -367,7 +367,7 @@ fn refusals_name_what_to_do() {
     let text = refused("{").to_string();
     assert_eq!(
         text,
-        "the body is not JSON: expected a key at byte 1. \
+        "the message is not JSON: expected a key at byte 1. \
          Send one complete JSON-RPC message in UTF-8"
     );
 }

@@ -46,7 +46,9 @@ pub(super) fn redirect(from: &Uri, location: &str) -> Redirect {
     let (Some(scheme), Some(authority)) = (from.scheme(), from.authority()) else {
         return Redirect::Unreadable;
     };
-    let target = if location.contains("://") {
+    // A scheme stands before everything else (RFC 3986 section 4.1).
+    let first = location.split(['/', '?']).next().unwrap_or_default();
+    let target = if first.contains(':') {
         location.parse()
     } else if let Some(rest) = location.strip_prefix("//") {
         format!("{scheme}://{rest}").parse()
@@ -103,6 +105,14 @@ mod tests {
         assert_eq!(same("?y=2"), "https://Host.example/a/mcp?y=2");
         assert_eq!(same("https://host.example:443/x#frag"), "https://host.example:443/x");
         assert_eq!(same("//HOST.example/x"), "https://HOST.example/x");
+        for (location, target) in [
+            ("/in?next=http://x/", "https://Host.example/in?next=http://x/"),
+            ("in?next=http://x/", "https://Host.example/a/in?next=http://x/"),
+            ("?next=http://x/", "https://Host.example/a/mcp?next=http://x/"),
+            ("in/http://x/", "https://Host.example/a/in/http://x/"),
+        ] {
+            assert_eq!(same(location), target, "{location}");
+        }
         for (location, target) in [
             ("http://host.example/a/mcp", "http://host.example"),
             ("https://host.example:8443/", "https://host.example:8443"),

@@ -1,0 +1,153 @@
+//! What is no answer of an MCP server, and what is said of it.
+
+use bytes::Bytes;
+use rejoin_client::machine::{Answer, Media, Settings};
+use serde_json::{Value, json};
+
+use crate::support::{Kind, Post, World, head};
+
+const PAGE: &str = "<!DOCTYPE html><html><body>Not Found</body></html>";
+
+fn opening(settings: Settings) -> (World, Post) {
+    let mut world = World::with(settings);
+    world.say_initialize("i");
+    let post = world.post();
+    (world, post)
+}
+
+fn named() -> Settings {
+    Settings {
+        server: "http://host.example/wrong".to_owned(),
+        credential: "the credential in the variable `TOKEN`".to_owned(),
+        ..Settings::default()
+    }
+}
+
+fn answer(world: &mut World, post: &Post, status: u16, body: &str) {
+    world.answer(post.exchange, Answer::Head(head(status, Media::Whole)));
+    world.answer(post.exchange, Answer::Body(Bytes::from(body.to_owned())));
+}
+
+/// The error that the host got, after its text.
+fn told(world: &mut World) -> (String, Value) {
+    let error = world.delivered();
+    let text = error["error"]["message"].as_str().unwrap_or_default().to_owned();
+    (text, error)
+}
+
+#[test]
+fn a_wrong_url_is_named_at_once_with_its_status_and_what_to_check() {
+    let unnamed =
+        r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Method not allowed."},"id":null}"#;
+    for (status, body) in [
+        (404, ""),
+        (404, PAGE),
+        (405, unnamed),
+        (400, "nonsense"),
+        (406, ""),
+        (410, ""),
+        (501, ""),
+        (200, PAGE),
+        (200, r#"{"detail":"hello"}"#),
+    ] {
+        let (mut world, post) = opening(named());
+        answer(&mut world, &post, status, body);
+        world.nothing_opened();
+        let (text, error) = told(&mut world);
+        for part in ["http://host.example/wrong", "check the URL", &status.to_string()] {
+            assert!(text.contains(part), "{status} {body}: {text}");
+            assert!(world.told().contains(part), "{status} {body}: {}", world.told());
+        }
+        assert_eq!(error["id"], "i", "{error}");
+        assert_eq!(error["error"]["data"]["mayHaveRun"], false, "{error}");
+        assert_eq!(error["error"]["data"]["status"], status, "{error}");
+        world.pass(60_000);
+        world.nothing_opened();
+    }
+}
+
+#[test]
+fn statuses_that_change_are_waited_for_and_others_are_not() {
+    for status in [408, 425, 429, 500, 502, 503, 504] {
+        let (mut world, post) = opening(Settings::default());
+        answer(&mut world, &post, status, "");
+        world.pass_until_opened(20_000);
+        assert_eq!(world.post().body["method"], "initialize", "{status}");
+    }
+    for status in [400, 401, 402, 403, 404, 405, 409, 415, 422, 501, 505] {
+        let (mut world, post) = opening(Settings::default());
+        answer(&mut world, &post, status, "");
+        world.delivered();
+        world.pass(60_000);
+        world.nothing_opened();
+    }
+}
+
+#[test]
+fn a_credential_that_is_refused_is_named_by_where_it_came_from() {
+    for status in [401, 403] {
+        let (mut world, post) = opening(named());
+        answer(&mut world, &post, status, "");
+        let (text, _) = told(&mut world);
+        assert!(text.contains("the variable `TOKEN` was sent"), "{text}");
+        assert!(text.contains("--auth"), "{text}");
+        assert!(world.told().contains("the variable `TOKEN` was sent"), "{}", world.told());
+
+        let (mut world, post) = opening(Settings::default());
+        answer(&mut world, &post, status, "");
+        let (text, _) = told(&mut world);
+        assert!(text.contains("no credential was sent"), "{text}");
+    }
+}
+
+#[test]
+fn a_page_in_place_of_an_answer_to_a_call_is_no_word_on_whether_it_ran() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    answer(&mut world, &post, 200, PAGE);
+    assert!(world.failed(1));
+}
+
+#[test]
+fn what_the_host_writes_and_nobody_can_read_did_not_run() {
+    let mut world = World::opened(Kind::Plain);
+    let deep = "[".repeat(1_000);
+    for (line, code) in [("nonsense", -32700), ("{}", -32600), (deep.as_str(), -32600)] {
+        world.input(rejoin_client::machine::Input::Host(Bytes::from(line.to_owned())));
+        let (text, error) = told(&mut world);
+        assert_eq!(error["error"]["code"], code, "{error}");
+        assert_eq!(error["error"]["data"]["mayHaveRun"], false, "{error}");
+        assert_eq!(error["error"]["data"]["by"], "rejoin", "{error}");
+        assert!(text.starts_with("Not run. ") && text.contains("line"), "{text}");
+        for foreign in ["body", "--limit"] {
+            assert!(!text.contains(foreign), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_person_is_told_which_call_is_meant_by_the_hosts_id_and_the_tools_name() {
+    let mut world = World::opened(Kind::Plain);
+    world.host(json!({ "jsonrpc": "2.0", "id": "seven", "method": "tools/call", "params": {
+        "name": "charge\u{9b}31m", "arguments": { "secret": "zqsecret" } } }));
+    let post = world.post();
+    world.stream(post.exchange);
+    world.event(post.exchange, "e1", &post.progress(1));
+    world.cut(post.exchange);
+    world.pass(1);
+    let get = world.get_after("e1");
+    world.status(get, 405);
+    world.delivered.clear();
+    let told = world.told();
+    let name = r#"call "seven" (charge?31m)"#;
+    assert!(told.contains(&format!("the answer to {name} broke off")), "{told}");
+    assert!(told.contains(&format!("{name} failed")), "{told}");
+    assert!(!told.contains("zqsecret"), "{told}");
+
+    world.host(json!({ "jsonrpc": "2.0", "id": 8, "method": "resources/read",
+        "params": { "uri": "file:///zqsecret" } }));
+    let post = world.post();
+    world.status(post.exchange, 410);
+    assert!(world.told().contains("call 8 (resources/read) failed"), "{}", world.told());
+    assert!(!world.told().contains("zqsecret"), "{}", world.told());
+}
