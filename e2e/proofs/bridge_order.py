@@ -1,9 +1,9 @@
 """The second observed case: a call is cut, resumed and replayed while a new one is sent.
 
-In each trial the old call has ended when its client asks for the rest, and the new one is sent
-before the old one's answer came. It is an inversion if anything of the new call reaches the host before the
-old one's answer. The host reads raw lines, so that the order is that of the wire. mcp-remote, which
-does not hold what is new, shows that the trial can fail.
+In each trial the old call has ended on its server when its client asks for the rest, and the new
+one is sent before the old one's answer came. It is an inversion if anything of the new call
+reaches the host before that answer. The host reads raw lines: their order is what any host sees.
+mcp-remote, which does not hold what is new, shows that a trial can fail.
 """
 
 import contextlib

@@ -22,6 +22,7 @@ from compatibility.gateways import Program
 
 AT_ONCE, EVENTS, INTERVAL_SECONDS = 4, 20, 0.02
 AMOUNTS_FROM = 1_000
+KEEPS, NO_IDS = "keeps events", "no event ids"
 COMPLETED, TWICE, HUNG = "completed", "ran twice", "never ended"
 NOT_RUN, UNKNOWN = "told: did not run", "told: may have run"
 OTHER = "error that tells neither"
@@ -42,9 +43,9 @@ class Kind:
 
 KINDS = (
     # Its store replays the events of all streams, and what comes later goes to no resumed stream.
-    Kind(servers.EverythingHttp, "keeps events", ("--distrust-annotations",), resumes=False),
-    Kind(servers.Fastmcp, "keeps events"),
-    Kind(servers.PythonSdk, "no event ids"),
+    Kind(servers.EverythingHttp, KEEPS, ("--distrust-annotations",), resumes=False),
+    Kind(servers.Fastmcp, KEEPS),
+    Kind(servers.PythonSdk, NO_IDS),
 )
 
 
@@ -87,6 +88,9 @@ def judge(outcome, kind, calls, all_seen, counted):
         if ran > 1 or ran != 1 and column == COMPLETED or ran and column == NOT_RUN:
             outcome.faults.append(f"{name}: {column}, {ran} executions")
         progress = seen["progress"]
+        # It had an event to resume from.
+        if column == UNKNOWN and progress and kind.keeps == KEEPS and kind.resumes:
+            outcome.faults.append(f"{name}: {column}, after progress {progress}")
         if progress != sorted(set(progress)) and kind.resumes:
             outcome.faults.append(f"{name}: progress {progress}")
 
