@@ -26,20 +26,21 @@ from compatibility import servers
 from compatibility.gateways import Program
 
 # FastMCP keeps 100 events of a stream.
-OLD = {"events": 80, "interval_ms": 0, "event_bytes": 500}
+OLD = {"events": 60, "interval_ms": 0, "event_bytes": 500}
 NEW = {"events": 3, "interval_ms": 0}
 CUT_AFTER_MAX = 20
 SERVERS = REJOIN, FASTMCP = "rejoin", "fastmcp"
-# Both servers ask for it: the old call has ended by then.
-RETRY_MS = 150
+# Both servers ask for it: the old call has ended by then, on a busy machine too.
+RETRY_MS = 400
 # The new call leaves so long after the cut was noticed.
-SPREAD_SECONDS = 0.2
+SPREAD_SECONDS = 0.5
 # A program that does not say when it noticed.
 NOTICED_SECONDS = 0.05
-ANSWER_SECONDS = 30
+ANSWER_SECONDS, HUNG_MAX = 20, 20
 BROKE_OFF = "broke off"
 OPEN, OPEN_SHARE = "the new call left before the old answer came", 0.4
-COLUMNS = ("trials", OPEN, "inversions")
+INVERSIONS, HUNG = "inversions", "never ended"
+COLUMNS = ("trials", OPEN, INVERSIONS, HUNG)
 
 
 class Host:
@@ -155,19 +156,28 @@ class Trials:
 
     def run(self):
         """All of them; an Outcome."""
-        figures, faults = self.outcome.figures, self.outcome.faults
         with tempfile.TemporaryDirectory() as folder, self._port(File(folder)) as port:
             path = cutter.Cutter("127.0.0.1", port, self._plans).start()
+            command, trials = bridge_host.command(self._name, path.port), iter(range(self._count))
             try:
-                command = bridge_host.command(self._name, path.port)
-                with Host(command, folder) as self._host:
-                    for number in range(self._count):
-                        self._trial(number)
-            except (TimeoutError, OSError) as error:
-                faults.append(f"trial {figures['trials']}: {error}")
+                while self.outcome.figures[HUNG] < HUNG_MAX and self._session(
+                        command, folder, trials):
+                    pass
             finally:
                 path.stop()
         return self.outcome
+
+    def _session(self, command, folder, trials):
+        """Makes trials with one host, until a call of it hangs. Whether there are more."""
+        with Host(command, folder) as self._host:
+            for number in trials:
+                try:
+                    self._trial(number)
+                except TimeoutError as error:
+                    self.outcome.faults.append(f"trial {number}: {error}")
+                    self.outcome.figures[HUNG] += 1
+                    return True
+        return False
 
     @contextlib.contextmanager
     def _port(self, folder):
@@ -185,6 +195,7 @@ class Trials:
 
     def _trial(self, number):
         host, figures, broke_off = self._host, self.outcome.figures, self._host.broke_off
+        figures["trials"] += 1
         old = host.call({"amount": 2 * number, **OLD})
         wait_until(lambda: self._plans[number].done)
         if self._name == bridge_host.BRIDGE:
@@ -199,9 +210,8 @@ class Trials:
         is_open = all(message.get("id") != old for message in seen)
         while not {old, new} <= {message.get("id") for message in seen}:
             seen.append(host.next())
-        figures["trials"] += 1
         figures[OPEN] += is_open
-        figures["inversions"] += is_inverted(seen, old, new)
+        figures[INVERSIONS] += is_inverted(seen, old, new)
         for call, events in ((old, OLD["events"]), (new, NEW["events"])):
             self.outcome.faults += [
                 f"trial {number}: {fault}" for fault in faults_of(seen, call, events)]
@@ -209,16 +219,15 @@ class Trials:
 
 def run(name, server, count, seed):
     """The trials of one pair; an Outcome."""
-    trials = Trials(name, server, count, seed)
-    outcome = trials.run()
+    outcome = Trials(name, server, count, seed).run()
     figures = outcome.figures
-    if name == bridge_host.BRIDGE:
-        if figures["inversions"] or figures["trials"] < count:
-            outcome.faults.append(f"{figures['inversions']} inversions")
-        if figures[OPEN] < count * OPEN_SHARE:
-            outcome.faults.append(f"only {figures[OPEN]} new calls left early enough to overtake")
-    elif server == FASTMCP and not figures["inversions"]:
-        outcome.faults = ["it saw no inversion: the trial shows nothing"]
-    else:
-        outcome.faults.clear()
+    if name != bridge_host.BRIDGE:
+        # What others do is no fault; that nothing is ever seen would be one of the trial.
+        shows = server != FASTMCP or figures[INVERSIONS]
+        outcome.faults = [] if shows else ["no inversion: the trial shows nothing"]
+        return outcome
+    if figures[INVERSIONS] or figures["trials"] < count:
+        outcome.faults.append(f"{figures[INVERSIONS]} inversions in {figures['trials']} trials")
+    if figures[OPEN] < count * OPEN_SHARE:
+        outcome.faults.append("too few new calls left early enough to overtake")
     return outcome
