@@ -37,7 +37,7 @@ SECONDS = 3_000
 CALLS_PER_HOLE = {1: 500, 8: 60}
 # How many calls, where nobody says it; without others beside them they take longer.
 CALLS = {"charge": {1: 20, 8: 60}, "kill": 40, "plain": 16}
-HANG_SECONDS, HANG_SECONDS_QUICK = 30, 12
+HANG_SECONDS, HANG_SECONDS_QUICK = 30, 15
 
 
 def charge_runs(options):

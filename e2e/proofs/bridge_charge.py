@@ -56,7 +56,8 @@ def count_progress(outcome, arguments, seen):
     """Of a call that was answered."""
     outcome.figures["progress events"] += len(seen["progress"])
     outcome.figures[RECORDS] += seen["recorded"]
-    outcome.figures[LEFT_OUT] += arguments["events"] - len(seen["progress"])
+    if seen["recorded"]:
+        outcome.figures[LEFT_OUT] += arguments["events"] - len(seen["progress"])
 
 
 def judge(outcome, planned, all_seen, ran):
