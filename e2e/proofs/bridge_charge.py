@@ -14,8 +14,9 @@ from bridge_outcome import Outcome
 # Half of the calls are this one.
 SAME = {"amount": 7, "events": 20, "interval_ms": 3}
 OTHERS_FROM, EVENTS_MAX, INTERVAL_MS_MAX = 1_000, 60, 5
-# What one call may take: a bridge waits 45 s before it takes a silent connection for dead.
-CALL_SECONDS = 240
+# What one call may take: a bridge waits 30 or 45 s before it takes a silent connection for dead,
+# and calls wait for older ones.
+CALL_SECONDS = 400
 # Of so many calls one meets a fault, at the very least.
 CALLS_PER_CUT_MAX = 10
 RECORDS, LEFT_OUT = "results from a record", "progress events that these left out"

@@ -33,6 +33,8 @@ HOLE_DOWN, HOLE_UP = "answers vanish", "requests vanish"
 LATE = "late head, then reset"
 WEIGHTS = {RESET: 5, UNSENT: 1, HALF_DOWN: 3, HALF_UP: 2, HOLE_DOWN: 2, HOLE_UP: 2, LATE: 2}
 HOLES = (HOLE_DOWN, HOLE_UP)
+# So many connections later there may be another that never ends: calls wait for one another then.
+HOLE_DISTANCE = 15
 
 
 @dataclass
@@ -79,6 +81,7 @@ class Path:
         direction never end. `strikes_at_once`: else not before the first call of a tool."""
         self.server_port, self._random = port, random.Random(seed)
         self.strikes, self._holes_left = strikes_at_once, dict.fromkeys(HOLES, holes)
+        self._drawn = self._next_hole = 0
         self._loop, self._stop = asyncio.new_event_loop(), None
         self._ready, self._tasks = threading.Event(), set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -117,6 +120,7 @@ class Path:
     def fate(self):
         """That of the next connection."""
         chance = self._random
+        self._drawn += 1
         kind = chance.choices(list(WEIGHTS), WEIGHTS.values())[0]
         events = 0 if chance.random() < HEADLESS else chance.randint(1, EVENTS_MAX)
         fate = Fate(kind, events, chance.randint(0, TORN_BYTES_MAX))
@@ -124,9 +128,10 @@ class Path:
             fate.seconds = chance.uniform(*LATE_SECONDS)
         elif kind in HOLES:
             fate.seconds = chance.uniform(*HOLE_SECONDS)
-            # The first ones do not end, and are in the midst of the first answer, or before.
-            if self._holes_left[kind]:
+            # Some do not end, and are in the midst of the first answer, or before.
+            if self._holes_left[kind] and self._drawn >= self._next_hole:
                 self._holes_left[kind] -= 1
+                self._next_hole = self._drawn + HOLE_DISTANCE
                 fate.seconds, fate.events = None, min(events, 3)
         return fate
 

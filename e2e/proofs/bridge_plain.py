@@ -37,13 +37,12 @@ class Kind:
     keeps: str
     # Its tool has annotations that allow to run it twice: here they are not to count.
     options: tuple = ()
-    # A resumed stream gets what is its own, all of it.
-    resumes: bool = True
+    # Its store replays the events of all streams to one.
+    mixes: bool = False
 
 
 KINDS = (
-    # Its store replays the events of all streams, and what comes later goes to no resumed stream.
-    Kind(servers.EverythingHttp, KEEPS, ("--distrust-annotations",), resumes=False),
+    Kind(servers.EverythingHttp, KEEPS, ("--distrust-annotations",), mixes=True),
     Kind(servers.Fastmcp, KEEPS),
     Kind(servers.PythonSdk, NO_IDS),
 )
@@ -83,15 +82,16 @@ def judge(outcome, kind, calls, all_seen, counted):
         outcome.figures[column] += 1
         outcome.figures[TWICE] += ran > 1
         name = f"call {seen['call']}"
-        if column == OTHER or column == HUNG and kind.resumes:
+        # These servers have a resumed stream that stays open and silent: see docs/bridge.md.
+        if column == OTHER or column == HUNG and kind.keeps != KEEPS:
             outcome.faults.append(f"{name}: {column}: {seen}")
         if ran > 1 or ran != 1 and column == COMPLETED or ran and column == NOT_RUN:
             outcome.faults.append(f"{name}: {column}, {ran} executions")
         progress = seen["progress"]
         # It had an event to resume from.
-        if column == UNKNOWN and progress and kind.keeps == KEEPS and kind.resumes:
+        if column == UNKNOWN and progress and kind.keeps == KEEPS and not kind.mixes:
             outcome.faults.append(f"{name}: {column}, after progress {progress}")
-        if progress != sorted(set(progress)) and kind.resumes:
+        if progress != sorted(set(progress)) and not kind.mixes:
             outcome.faults.append(f"{name}: progress {progress}")
 
 
