@@ -31,7 +31,7 @@ import rejoin
 PARTS = ("charge", "kill", "plain", "order")
 NEEDED = ("npm", "py2", "fastmcp", "rmcp")
 # Runs at the same time: most of each is waiting.
-WORKERS = 8
+WORKERS = 10
 SECONDS = 3_000
 # A fault for good costs 30 to 45 s, which calls beside it do not wait for.
 CALLS_PER_HOLE = {1: 500, 8: 60}
