@@ -243,10 +243,12 @@ def main():
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--count-file", help="one line per execution is appended to this file")
     parser.add_argument("--end-with-stdin", action="store_true", help="end at the end of stdin")
+    parser.add_argument("--retry-ms", type=int, help="what clients are to wait before a resume")
     args = parser.parse_args()
     Counter.default_path = args.count_file
     server.add_middleware(RawArguments())
-    app = CountPath(server.http_app(path="/mcp", event_store=EventStore()))
+    app = CountPath(server.http_app(
+        path="/mcp", event_store=EventStore(), retry_interval=args.retry_ms))
     listener = socket.create_server(("127.0.0.1", args.port))
     # asyncio sets this on connections of listeners it made itself, not on those of this one.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -46,8 +46,9 @@ usage: cargo xtask COMMAND
                   release build, then e2e/proofs/isolation.py: what a second
                   principal is answered, and after how long, with another's ids
   bridge [ARGS...]
-                  release build, then e2e/proofs/bridge.py: a stock host starts
-                  rejoin bridge, and sees nothing of the connections that are cut
+                  release build, then e2e/proofs/bridge.py: stock hosts start rejoin bridge,
+                  and see nothing of what breaks behind it (--charge, --kill --calls 1000:
+                  each call once), beside mcp-remote (--plain); no inversion (--order)
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
                   nobody deletes; memory, children and open files stay flat
   model [ARGS...] the model check: every reachable state of the session state machine,

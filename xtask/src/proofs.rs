@@ -159,7 +159,7 @@ fn built() -> Result<Runner, Failure> {
 }
 
 fn run(runner: &mut Runner, step: &str, program: &str, args: &[&str]) -> Result<(), Failure> {
-    runner.command(step, python(program, args), 30 * MINUTE, |log| {
+    runner.command(step, python(program, args), 60 * MINUTE, |log| {
         print_lines(&tail(log, LINES_MAX));
         Ok(String::new())
     })
