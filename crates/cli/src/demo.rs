@@ -4,7 +4,6 @@
 
 mod bare;
 mod client;
-mod guarded;
 mod narration;
 mod overtake;
 mod retry;
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 use crate::args::DemoArgs;
 use client::ClientError;
-use guarded::GuardedError;
+use crate::guarded::GuardedError;
 use narration::{Narration, Tone};
 use side::{Kind, Stage};
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::bare::BareServer;
-use super::guarded::GuardedServer;
+use crate::guarded::GuardedServer;
 use super::{DemoError, Story};
 
 /// Which server stands between.
