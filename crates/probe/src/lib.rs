@@ -23,7 +23,7 @@ mod wire;
 
 pub use hazard::{About, Seen, Verdict};
 pub use report::{Finding, Report};
-pub use run::{Notice, Options, RunError, hazards, run};
+pub use run::{Notice, Options, RunError, Watcher, hazards, run};
 pub use session::Trouble;
 pub use subject::{ChoiceError, Subject, Tool};
 pub use transcript::Entry;

@@ -38,6 +38,10 @@ pub(crate) const STALLED_PING_MAX_MS: u64 = 4_000;
 pub(crate) const TRIALS: usize = 3;
 /// Trials of a new call during a replay.
 pub(crate) const OVERTAKING_TRIALS: usize = 5;
+/// Time in which a GET must have begun to be answered before a POST follows it.
+pub(crate) const GET_FIRST_MS: u64 = 50;
+/// Time for an old answer to come after a new one.
+pub(crate) const REST_MAX_MS: u64 = 5_000;
 /// Receive buffer of a reader that stalls.
 pub(crate) const STALLED_RECEIVE_BYTES: usize = 4_096;
 /// Time for which a reader stalls before the session is asked for something.

@@ -11,7 +11,7 @@ use crate::transcript::Transcript;
 use crate::wire::{Dialer, Exchange, Request, WireError};
 
 /// The newest revision with sessions.
-pub const REVISION: &str = "2025-11-25";
+pub(crate) const REVISION: &str = "2025-11-25";
 
 /// The server, and what every request to it carries.
 #[derive(Clone)]
@@ -197,6 +197,6 @@ impl Session {
 }
 
 /// A JSON-RPC request.
-pub fn request(id: impl Into<Value>, method: &str, params: &Value) -> Value {
+pub(crate) fn request(id: impl Into<Value>, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
 }

@@ -185,7 +185,7 @@ async fn undisturbed(
 ///
 /// # Errors
 /// The exchange failed, or there is no list.
-pub async fn tools(session: &Session) -> Result<Vec<Value>, Trouble> {
+pub(crate) async fn tools(session: &Session) -> Result<Vec<Value>, Trouble> {
     let id = json!("tools");
     let mut exchange = session.post(&request(id.clone(), "tools/list", &json!({}))).await?;
     let reading = Reading::of(&mut exchange, Until::response(&id)).await?;
@@ -199,7 +199,11 @@ pub async fn tools(session: &Session) -> Result<Vec<Value>, Trouble> {
 ///
 /// # Errors
 /// See [`ChoiceError`].
-pub fn named(tools: &[Value], tool: &Tool, allow_effects: bool) -> Result<Tool, ChoiceError> {
+pub(crate) fn named(
+    tools: &[Value],
+    tool: &Tool,
+    allow_effects: bool,
+) -> Result<Tool, ChoiceError> {
     let found = tools.iter().find(|one| one["name"] == tool.name.as_str());
     let found = found.ok_or_else(|| ChoiceError::NoSuchTool(tool.name.clone()))?;
     if !is_read_only(found) && !allow_effects {
@@ -212,7 +216,7 @@ pub fn named(tools: &[Value], tool: &Tool, allow_effects: bool) -> Result<Tool, 
 ///
 /// # Errors
 /// See [`ChoiceError`].
-pub async fn choose(
+pub(crate) async fn choose(
     session: &Session,
     tools: &[Value],
     arguments: Option<&Value>,
@@ -231,7 +235,7 @@ pub async fn choose(
 }
 
 /// A read-only tool that answers at once, if there is one beside the one that is probed.
-pub async fn quick(session: &Session, tools: &[Value], beside: &Tool) -> Option<Tool> {
+pub(crate) async fn quick(session: &Session, tools: &[Value], beside: &Tool) -> Option<Tool> {
     let others = candidates(tools, None).into_iter().filter(|tool| tool.name != beside.name);
     for tool in others {
         let read = undisturbed(session, &tool, LASTING_MIN_MS).await;

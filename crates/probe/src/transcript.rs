@@ -30,7 +30,7 @@ impl std::fmt::Display for Entry {
 }
 
 /// Is told each line as it is written.
-pub type Watcher = Arc<dyn Fn(&Entry) + Send + Sync>;
+pub(crate) type Watcher = Arc<dyn Fn(&Entry) + Send + Sync>;
 
 /// The transcript of one hazard.
 #[derive(Clone)]

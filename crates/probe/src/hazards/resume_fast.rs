@@ -33,9 +33,10 @@ impl Hazard for ResumeFast {
             Ok(subject) => subject,
             Err(seen) => return Ok(seen),
         };
-        let session = bench.session().await?;
         let mut tails = Vec::new();
         for _ in 0..TRIALS {
+            // Of its own: in one session the next call would be a repeat of this one.
+            let session = bench.session().await?;
             let call = Call::new(&subject.tool);
             let mut exchange = session.post(&call.message).await?;
             let before = Reading::of(&mut exchange, Until::steps(subject, 5)).await?;

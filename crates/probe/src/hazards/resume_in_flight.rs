@@ -32,9 +32,10 @@ impl Hazard for ResumeInFlight {
             Ok(subject) => subject,
             Err(seen) => return Ok(seen),
         };
-        let session = bench.session().await?;
         let mut tails = Vec::new();
         for _ in 0..TRIALS {
+            // Of its own: in one session the next call would be a repeat of this one.
+            let session = bench.session().await?;
             let call = Call::new(&subject.tool);
             let before = bench.cut(&session, subject, &call, 2).await?;
             let after = bench.resume(&session, subject, &call, &cursor(&before)?).await?;

@@ -7,10 +7,11 @@ mod exchange;
 mod head;
 mod request;
 
-pub use connect::{Dialer, SetUpError};
-pub use exchange::{End, Exchange, Heard, Item};
-pub use head::Head;
-pub use request::Request;
+pub use connect::SetUpError;
+pub(crate) use connect::Dialer;
+pub(crate) use exchange::{End, Exchange, Heard, Item};
+pub(crate) use head::Head;
+pub(crate) use request::Request;
 
 /// Why an exchange gave nothing.
 #[derive(Debug, thiserror::Error)]
