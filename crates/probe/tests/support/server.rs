@@ -171,7 +171,7 @@ impl Shared {
             format!("session-{number:016}")
         } else {
             let mut bytes = [0_u8; 16];
-            std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+            io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
             bytes.iter().map(|byte| format!("{byte:02x}")).collect()
         };
         let revision = request.body["params"]["protocolVersion"].as_str().unwrap_or_default();
@@ -311,6 +311,8 @@ impl Shared {
             stream.events.lock().unwrap().clear();
         }
         if self.has(Fault::EvictsOldEvents) {
+            let mut watch = stream.watch();
+            while !stream.is_owed() && watch.changed().await.is_ok() {}
             let mut events = stream.events.lock().unwrap();
             let old = events.len().saturating_sub(KEPT);
             events.drain(..old);
