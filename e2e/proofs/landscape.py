@@ -34,7 +34,7 @@ CHARGE = [
     "--args", '{"amount":1,"events":20,"interval_ms":50}',
     "--burst-args", '{"amount":2,"events":150,"interval_ms":0}',
 ]
-FLOOD = ["--flood-args", '{"amount":3,"events":20000,"interval_ms":0,"event_bytes":1000}']
+FLOOD = ["--flood-args", '{"amount":3,"events":2000,"interval_ms":0,"event_bytes":20000}']
 STEPS = [
     "--tool", "trigger-long-running-operation", "--args", '{"duration":1,"steps":20}',
     "--burst-args", '{"duration":0.15,"steps":150}',
@@ -80,8 +80,8 @@ def servers():
             f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2",
             [peers.venv_bin("py2", "python"), str(SERVERS / "python_tools.py")], CHARGE),
         "typescript": Server(
-            f"npm server {version(typescript)}, no event store", peers.NPM,
-            ["node", str(SERVERS / "typescript_tools.mjs")], CHARGE),
+            f"npm server {version(typescript)}, store of the SDK's examples", peers.NPM,
+            ["node", str(SERVERS / "typescript_tools.mjs"), "--event-store"], CHARGE),
     }
 
 

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::DemoArgs;
-use client::ClientError;
 use crate::guarded::GuardedError;
+use client::ClientError;
 use narration::{Narration, Tone};
 use side::{Kind, Stage};
 

@@ -112,9 +112,8 @@ async fn serve(args: &ProbeArgs, folder: &Path) -> Result<Option<GuardedServer>,
 
 async fn options(args: &ProbeArgs) -> Result<Options, ProbeError> {
     let mut headers = Vec::new();
-    let text = |value: &hyper::header::HeaderValue| {
-        String::from_utf8_lossy(value.as_bytes()).into_owned()
-    };
+    let text =
+        |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     for header in &args.headers {
         headers.push((header.0.to_string(), text(&header.1)));
     }

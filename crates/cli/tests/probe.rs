@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use support::{Fault, Server};
 
+#[allow(dead_code, reason = "most faults are for the probe's own tests")]
 #[path = "../../probe/tests/support/mod.rs"]
 mod support;
 

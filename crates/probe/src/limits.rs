@@ -45,7 +45,7 @@ pub(crate) const REST_MAX_MS: u64 = 5_000;
 /// Receive buffer of a reader that stalls.
 pub(crate) const STALLED_RECEIVE_BYTES: usize = 4_096;
 /// Time for which a reader stalls before the session is asked for something.
-pub(crate) const STALL_MS: u64 = 2_000;
+pub(crate) const STALL_MS: u64 = 3_000;
 /// Resumes of one call that is cut after each event.
 pub(crate) const CUTS_MAX: usize = 20;
 /// Bytes of one event, of a head, or of a body that is no stream.

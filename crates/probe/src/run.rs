@@ -139,14 +139,15 @@ fn shown(url: &str) -> String {
 }
 
 fn chosen(only: &[String]) -> Result<Vec<Box<dyn Hazard>>, RunError> {
-    let known = all();
-    let is_known = |id: &&String| known.iter().any(|hazard| hazard.about().id == id.as_str());
+    let mut hazards = all();
+    let is_known = |id: &&String| hazards.iter().any(|hazard| hazard.about().id == id.as_str());
     if let Some(unknown) = only.iter().find(|id| !is_known(id)) {
         return Err(RunError::NoSuchHazard(unknown.clone()));
     }
-    let is_chosen =
-        |hazard: &Box<dyn Hazard>| only.is_empty() || only.iter().any(|id| id == hazard.about().id);
-    Ok(known.into_iter().filter(is_chosen).collect())
+    if !only.is_empty() {
+        hazards.retain(|hazard| only.iter().any(|id| id == hazard.about().id));
+    }
+    Ok(hazards)
 }
 
 async fn prepare(

@@ -296,14 +296,16 @@ mod tests {
 
     #[test]
     fn only_read_only_tools_are_candidates_and_their_arguments_are_made_up() {
+        let number = json!({ "type": "integer", "minimum": 3 });
         let tools = [
             json!({ "name": "erase" }),
             json!({ "name": "read", "annotations": { "readOnlyHint": true } }),
-            json!({ "name": "odd", "annotations": { "readOnlyHint": true },
-                "inputSchema": { "required": ["x"], "properties": { "x": { "type": "object" } } } }),
+            json!({ "name": "odd", "annotations": { "readOnlyHint": true }, "inputSchema": {
+                "required": ["x"], "properties": { "x": { "type": "object" } },
+            } }),
             json!({ "name": "long", "annotations": { "readOnlyHint": true }, "inputSchema": {
                 "required": ["n", "s"],
-                "properties": { "n": { "type": "integer", "minimum": 3 }, "s": { "type": "string" } }
+                "properties": { "n": number, "s": { "type": "string" } },
             } }),
         ];
         let found = candidates(&tools, None);

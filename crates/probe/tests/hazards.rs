@@ -1,4 +1,5 @@
 //! Each hazard against a scripted server: found when it is switched on, silent when it is off.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -35,7 +35,7 @@ impl Hazard for DropBeforeFirstEvent {
         let session = bench.session().await?;
         let (counted, first) = (bench.count().await?, Call::new(&subject.tool));
         let exchange = session.post(&first.message).await?;
-        // A server that is silent until its tool reports something has the call by then all the same.
+        // A server that is silent until its tool reports something has the call by then too.
         exchange.readable(ms(subject.duration_ms / 3)).await;
         exchange.reset();
         tokio::time::sleep(ms(COMEBACK_MS)).await;

@@ -18,7 +18,8 @@ impl Hazard for SameIdElsewhere {
         About {
             id: "same-id-in-another-session",
             title: "the same JSON-RPC id in another session",
-            done: "calls the tool in two sessions with the same id, cuts and resumes the first",
+            done: "calls the tool in two sessions with the same id, cuts the first, and \
+                resumes it after its end",
             why: "A log keyed by the request's id alone mixes the streams of two clients.",
             fix: "Key streams and logs by session and stream, not by the JSON-RPC id",
         }
@@ -37,6 +38,7 @@ impl Hazard for SameIdElsewhere {
         theirs.set_token("probe-second");
         let mut their_exchange = other.post(&theirs.message).await?;
         let before = bench.cut(&session, subject, &call, 2).await?;
+        bench.let_end(subject).await;
         let after = bench.resume(&session, subject, &call, &cursor(&before)?).await?;
         let undisturbed = Reading::of(&mut their_exchange, Until::end_of(subject, &theirs)).await?;
         let strangers = undisturbed.foreign(&theirs);

@@ -26,7 +26,8 @@ pub(super) fn write(report: &Report) -> String {
     for finding in &report.findings {
         let (id, class) = (escaped(finding.about.id), class(finding.verdict));
         page.push_str(&format!(
-            "<tr><td><a href=\"#{id}\">{id}</a></td><td class=\"{class}\">{}</td><td>{}</td></tr>\n",
+            "<tr><td><a href=\"#{id}\">{id}</a></td><td class=\"{class}\">{}</td>\
+             <td>{}</td></tr>\n",
             escaped(&finding.verdict.to_string()),
             escaped(&finding.seen),
         ));

@@ -10,7 +10,8 @@ pub(super) fn write(report: &Report) -> String {
     let target = escaped(&report.target);
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n\
-         <testsuite name=\"rejoin probe {target}\" tests=\"{}\" failures=\"{}\" skipped=\"{skipped}\">\n",
+         <testsuite name=\"rejoin probe {target}\" tests=\"{}\" \
+         failures=\"{}\" skipped=\"{skipped}\">\n",
         report.findings.len(),
         report.hazards(),
     );

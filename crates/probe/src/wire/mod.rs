@@ -7,8 +7,8 @@ mod exchange;
 mod head;
 mod request;
 
-pub use connect::SetUpError;
 pub(crate) use connect::Dialer;
+pub use connect::SetUpError;
 pub(crate) use exchange::{End, Exchange, Heard, Item};
 pub(crate) use head::Head;
 pub(crate) use request::Request;

@@ -9,21 +9,21 @@ use tokio::net::TcpStream;
 
 /// A request.
 #[derive(Debug, Default)]
-pub struct Request {
-    pub method: String,
-    pub path: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
     headers: HashMap<String, String>,
-    pub body: Value,
+    pub(crate) body: Value,
 }
 
 impl Request {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 }
 
 /// Reads a request; `None` if the connection ends before it is whole.
-pub async fn read(socket: &mut TcpStream) -> io::Result<Option<Request>> {
+pub(crate) async fn read(socket: &mut TcpStream) -> io::Result<Option<Request>> {
     let mut input = Vec::new();
     let head_end = loop {
         if let Some(at) = input.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -56,7 +56,7 @@ pub async fn read(socket: &mut TcpStream) -> io::Result<Option<Request>> {
 }
 
 /// Writes an answer with a JSON body, or with none.
-pub async fn answer(
+pub(crate) async fn answer(
     socket: &mut TcpStream,
     status: u16,
     fields: &[(&str, &str)],
@@ -74,14 +74,14 @@ pub async fn answer(
 }
 
 /// Begins a stream of events.
-pub async fn begin(socket: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn begin(socket: &mut TcpStream) -> io::Result<()> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                 Transfer-Encoding: chunked\r\n\r\n";
     socket.write_all(head.as_bytes()).await
 }
 
 /// Writes events as one chunk.
-pub async fn events(socket: &mut TcpStream, events: &[(String, String)]) -> io::Result<()> {
+pub(crate) async fn events(socket: &mut TcpStream, events: &[(String, String)]) -> io::Result<()> {
     let mut text = String::new();
     for (id, data) in events {
         text.push_str(&format!("id: {id}\ndata: {data}\n\n"));
@@ -90,6 +90,6 @@ pub async fn events(socket: &mut TcpStream, events: &[(String, String)]) -> io::
 }
 
 /// Ends a stream of events.
-pub async fn end(socket: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn end(socket: &mut TcpStream) -> io::Result<()> {
     socket.write_all(b"0\r\n\r\n").await
 }

@@ -4,4 +4,4 @@ mod http;
 mod log;
 mod server;
 
-pub use server::{Fault, Server};
+pub(crate) use server::{Fault, Server};

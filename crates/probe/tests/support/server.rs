@@ -16,7 +16,7 @@ use super::log::{Session, Stream};
 
 /// What a server can be made to do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     RunsRepeatsInFlight,
     RunsRepeatsAfterTheEnd,
     EndsAfterReplay,
@@ -50,12 +50,12 @@ const GONE_MAX: Duration = Duration::from_millis(300);
 /// Events that a log keeps, with that fault.
 const KEPT: usize = 50;
 
-pub struct Server {
-    pub address: SocketAddr,
-    pub shared: Arc<Shared>,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
 }
 
-pub struct Shared {
+pub(crate) struct Shared {
     fault: Option<Fault>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     next: AtomicU64,
@@ -63,7 +63,7 @@ pub struct Shared {
 }
 
 impl Server {
-    pub async fn start(fault: Option<Fault>) -> Self {
+    pub(crate) async fn start(fault: Option<Fault>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -86,12 +86,12 @@ impl Server {
     }
 
     /// Sessions that nobody ended.
-    pub fn sessions(&self) -> usize {
+    pub(crate) fn sessions(&self) -> usize {
         self.shared.sessions.lock().unwrap().len()
     }
 
     /// How often the tool ran.
-    pub fn executions(&self) -> u64 {
+    pub(crate) fn executions(&self) -> u64 {
         self.shared.executions.load(Ordering::SeqCst)
     }
 }
