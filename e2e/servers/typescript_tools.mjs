@@ -124,7 +124,7 @@ async function serve(request, response) {
   }
   const transport = await session(request, body);
   if (transport) return transport.handleRequest(request, response, body);
-  response.writeHead(404).end();
+  response.writeHead(request.headers["mcp-session-id"] ? 404 : 400).end();
 }
 
 const listener = createServer((request, response) => {

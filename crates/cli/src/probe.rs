@@ -81,15 +81,17 @@ async fn probe(args: &ProbeArgs) -> Result<Report, ProbeError> {
     if let Some(served) = &served {
         options.url = format!("http://{}/mcp", served.address());
     }
-    let (trace, mut running) = (args.trace, false);
+    let (trace, mut told) = (args.trace, false);
     let watcher = Arc::new(move |notice: &Notice<'_>| tell(notice, trace));
     let mut playing = std::pin::pin!(rejoin_probe::run(&options, watcher));
     let report = loop {
         tokio::select! {
             report = &mut playing => break report,
-            _ = signals.next(), if !running => {
-                running = true;
-                let _told = stop.send(true);
+            _ = signals.next() => {
+                if std::mem::replace(&mut told, true) {
+                    break Err(RunError::Stopped);
+                }
+                let _ended = stop.send(true);
             }
         }
     };

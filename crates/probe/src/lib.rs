@@ -3,8 +3,8 @@
 //! A raw client that breaks its connections on purpose, resumes streams, repeats calls, and asks
 //! for what is not its own. Each hazard is one file in `hazards`: what is done on the wire, what is
 //! seen, and what that means. [`run`] plays them one after the other; [`Report`] is what a person,
-//! a program or a page gets of it. Requirement ids such as `RES-6` name sentences of MCP's transport
-//! page (`docs/probe.md`).
+//! a program or a page gets of it. Requirement ids such as `RES-6` name sentences of MCP's
+//! transport page (`docs/probe.md`).
 
 mod bench;
 mod command;

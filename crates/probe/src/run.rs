@@ -66,7 +66,7 @@ pub enum RunError {
     #[error("there is no hazard `{0}`: --list names them all")]
     NoSuchHazard(String),
     /// It was told to stop.
-    #[error("stopped before its end; all sessions were ended")]
+    #[error("stopped before its end")]
     Stopped,
 }
 

@@ -312,7 +312,8 @@ impl Shared {
         }
         if self.has(Fault::EvictsOldEvents) {
             let mut watch = stream.watch();
-            while !stream.is_owed() && watch.changed().await.is_ok() {}
+            let connected = || stream.connected.load(Ordering::SeqCst);
+            while connected() && watch.changed().await.is_ok() {}
             let mut events = stream.events.lock().unwrap();
             let old = events.len().saturating_sub(KEPT);
             events.drain(..old);
