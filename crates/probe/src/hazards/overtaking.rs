@@ -3,8 +3,7 @@
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::bench::Bench;
-use crate::bench::cursor;
+use crate::bench::{Bench, cursor};
 use crate::hazard::{About, Hazard, Seen, Verdict};
 use crate::limits::{CALL_MAX_MS, GET_FIRST_MS, OVERTAKING_TRIALS, REST_MAX_MS, ms};
 use crate::reading::{Reading, Until};

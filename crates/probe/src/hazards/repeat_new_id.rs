@@ -2,8 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::bench::Bench;
-use crate::bench::cursor;
+use crate::bench::{Bench, cursor};
 use crate::hazard::{About, Hazard, Seen};
 use crate::reading::{Reading, Until};
 use crate::repeat::Repeat;

@@ -3,8 +3,7 @@
 use async_trait::async_trait;
 use serde_json::json;
 
-use crate::bench::Bench;
-use crate::bench::cursor;
+use crate::bench::{Bench, cursor};
 use crate::command::run_silently;
 use crate::hazard::{About, Hazard, Seen};
 use crate::session::Trouble;

@@ -2,8 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::bench::Bench;
-use crate::bench::{cursor, read_resumed};
+use crate::bench::{Bench, cursor, read_resumed};
 use crate::hazard::{About, Hazard, Seen};
 use crate::session::Trouble;
 use crate::subject::Call;
