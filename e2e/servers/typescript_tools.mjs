@@ -1,8 +1,9 @@
 // Tools of `rejoin tool-server` on a server of the TypeScript SDK 2.x, over Streamable HTTP: prints
 // its URL, ends with whoever started it.
 //
-//   node typescript_tools.mjs --count-file FILE < pipe
+//   node typescript_tools.mjs --count-file FILE [--event-store] < pipe
 //
+// With `--event-store` it keeps events in the store of the SDK 1.x examples, one for each session.
 // It serves both eras at `/mcp`, as the SDK's documentation proposes: 2025-11-25 with sessions,
 // 2026-07-28 without. Names and arguments are those of the built-in server; the file gets one line
 // for each execution of `charge`.
@@ -21,7 +22,11 @@ import {
 } from "@modelcontextprotocol/server";
 import * as z from "zod";
 
-const { values } = parseArgs({ options: { "count-file": { type: "string" } } });
+const { values } = parseArgs({
+  options: { "count-file": { type: "string" }, "event-store": { type: "boolean", default: false } },
+});
+const EXAMPLE_STORE = "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
+const { InMemoryEventStore } = values["event-store"] ? await import(EXAMPLE_STORE) : {};
 const answer = (text, isError = false) => ({ content: [{ type: "text", text }], isError });
 
 /** One line per execution, synced to disk. */
@@ -96,6 +101,7 @@ async function session(request, body) {
   if (id || body?.method !== "initialize") return sessions.get(id);
   const transport = new NodeStreamableHTTPServerTransport({
     sessionIdGenerator: randomUUID,
+    eventStore: InMemoryEventStore && new InMemoryEventStore(),
     onsessioninitialized: (opened) => void sessions.set(opened, transport),
     onsessionclosed: (closed) => void sessions.delete(closed),
   });
@@ -118,7 +124,7 @@ async function serve(request, response) {
   }
   const transport = await session(request, body);
   if (transport) return transport.handleRequest(request, response, body);
-  response.writeHead(404).end();
+  response.writeHead(request.headers["mcp-session-id"] ? 404 : 400).end();
 }
 
 const listener = createServer((request, response) => {

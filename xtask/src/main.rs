@@ -51,6 +51,9 @@ usage: cargo xtask COMMAND
                   each call once), beside mcp-remote (--plain); no inversion (--order)
   soak [ARGS...]  release build, then e2e/proofs/soak.py: 10,000 sessions that
                   nobody deletes; memory, children and open files stay flat
+  landscape [--write] [--only NAME...]
+                  release build, then e2e/proofs/landscape.py: rejoin probe against stock
+                  servers, bare and behind Rejoin: the table of docs/landscape.md (minutes)
   model [ARGS...] the model check: every reachable state of the session state machine,
                   within bounds, and what is violated without each part of the rule
                   (docs/proof.md; --write keeps its stories anew)
@@ -88,7 +91,7 @@ fn main() -> ExitCode {
         ["model", rest @ ..] => proofs::model(rest),
         ["mutants", files @ ..] => mutants::run(files),
         ["sim", rest @ ..] => proofs::sim(rest),
-        [name @ ("isolation" | "bridge" | "soak" | "crash"), rest @ ..] => {
+        [name @ ("isolation" | "bridge" | "soak" | "crash" | "landscape"), rest @ ..] => {
             proofs::prove(name, rest)
         }
         ["churn", rest @ ..] => proofs::churn(rest),

@@ -1,5 +1,5 @@
 //! `cargo xtask healthy`, `conformance`, `proxies`, `isolation`, `bridge`, `soak`, `crash`,
-//! `churn`, `model`, `sim`: proofs by programs of their own.
+//! `landscape`, `churn`, `model`, `sim`: proofs by programs of their own.
 
 use std::time::Duration;
 

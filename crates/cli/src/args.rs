@@ -3,6 +3,7 @@
 mod bridge;
 mod durability;
 pub(crate) mod place;
+mod probe;
 pub(crate) mod sessions;
 pub(crate) mod value;
 
@@ -18,6 +19,7 @@ use crate::config::FileSettings;
 use crate::limit::LimitArgument;
 pub(crate) use bridge::BridgeArgs;
 pub(crate) use durability::Durability;
+pub(crate) use probe::ProbeArgs;
 pub(crate) use sessions::{SessionsArgs, SessionsCommand};
 pub(crate) use value::{AuthSource, OwedGrace};
 
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Stand in for a server over HTTP where a host starts a command: lost connections are rejoined
     Bridge(BridgeArgs),
+    /// See whether an MCP server runs calls twice, and loses their answers
+    Probe(Box<ProbeArgs>),
     /// Show two failures live in this terminal, without Rejoin and through it
     Demo(DemoArgs),
     /// Show what a Rejoin knows of its sessions: streams, cursors, calls

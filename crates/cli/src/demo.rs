@@ -4,7 +4,6 @@
 
 mod bare;
 mod client;
-mod guarded;
 mod narration;
 mod overtake;
 mod retry;
@@ -15,8 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::DemoArgs;
+use crate::guarded::GuardedError;
 use client::ClientError;
-use guarded::GuardedError;
 use narration::{Narration, Tone};
 use side::{Kind, Stage};
 

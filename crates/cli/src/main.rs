@@ -5,9 +5,11 @@ mod bridge;
 mod causes;
 mod config;
 mod demo;
+mod guarded;
 mod limit;
 mod log;
 mod nearest;
+mod probe;
 mod serve;
 mod sessions;
 mod signals;
@@ -35,6 +37,10 @@ fn main() -> ExitCode {
         Command::Bridge(args) => report("bridge", bridge::run(&args)),
         Command::Demo(args) => report("demo", demo::run_from(&args)),
         Command::Sessions(args) => report("sessions", sessions::run(&args)),
+        Command::Probe(args) => probe::run(&args).unwrap_or_else(|error| {
+            fail("probe", &causes::told(&error));
+            ExitCode::from(probe::EXIT_NOT_RUN)
+        }),
     }
 }
 

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::bare::BareServer;
-use super::guarded::GuardedServer;
 use super::{DemoError, Story};
+use crate::guarded::GuardedServer;
 
 /// Which server stands between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

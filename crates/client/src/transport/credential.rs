@@ -25,6 +25,19 @@ pub enum Credential {
     Command(String),
 }
 
+impl Credential {
+    /// The value of `Authorization`, fetched now; a command may take this long.
+    ///
+    /// # Errors
+    /// See [`CredentialError`].
+    pub async fn fetch(
+        &self,
+        command_max: Duration,
+    ) -> Result<Option<HeaderValue>, CredentialError> {
+        Keeper::new(self.clone(), command_max).value().await
+    }
+}
+
 impl std::fmt::Debug for Credential {
     /// Without the command, which can hold a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

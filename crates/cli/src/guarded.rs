@@ -1,4 +1,4 @@
-//! Rejoin itself, as the demo's reader would start it: `rejoin serve` in a process of its own.
+//! Rejoin itself, as a person would start it: `rejoin serve` in a process of its own.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ const END_MAX: Duration = Duration::from_secs(15);
 const LOG_LINES_SHOWN: usize = 12;
 
 /// The running gateway. Dropping it kills it; [`GuardedServer::end`] ends it in peace.
-pub(super) struct GuardedServer {
+pub(crate) struct GuardedServer {
     address: SocketAddr,
     log: PathBuf,
     child: Child,
@@ -48,7 +48,7 @@ impl GuardedServer {
     ///
     /// # Errors
     /// See [`GuardedError`].
-    pub(super) async fn start(
+    pub(crate) async fn start(
         program: &Path,
         upstream: &[&std::ffi::OsStr],
         log: PathBuf,
@@ -72,17 +72,17 @@ impl GuardedServer {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The end of its log, for a person to see what went wrong.
-    pub(super) fn log_end(&self) -> String {
+    pub(crate) fn log_end(&self) -> String {
         end_of(&self.log)
     }
 
     /// Asks it to end, waits, and kills it only if it does not.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let asked = id.is_some_and(|id| kill(Pid::from_raw(id), Signal::SIGTERM).is_ok());
         if !asked || timeout(END_MAX, self.child.wait()).await.is_err() {

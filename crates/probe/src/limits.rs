@@ -1,0 +1,61 @@
+//! How much the probe asks of a server, and how long it waits. All bounds of a run are here.
+
+use std::time::Duration;
+
+/// Requests of a whole run.
+pub(crate) const REQUESTS_MAX: u64 = 1_000;
+/// Time for one hazard, its sessions included.
+pub(crate) const HAZARD_MAX_SECONDS: u64 = 120;
+/// Time for a whole run.
+pub(crate) const RUN_MAX_SECONDS: u64 = 1_800;
+/// Time to connect.
+pub(crate) const CONNECT_MAX_MS: u64 = 5_000;
+/// Time for the head of an answer.
+pub(crate) const HEAD_MAX_MS: u64 = 10_000;
+/// Time for the end of one undisturbed call.
+pub(crate) const CALL_MAX_MS: u64 = 60_000;
+/// Time that `--count-cmd` and `--restart-cmd` may take.
+pub(crate) const COMMAND_MAX_MS: u64 = 60_000;
+/// Read-only tools that are tried while one that sends progress is looked for.
+pub(crate) const TOOLS_TRIED_MAX: usize = 4;
+/// Time for the first event of a tool that is only tried.
+pub(crate) const TRIAL_MAX_MS: u64 = 15_000;
+/// Shortest call that can be interrupted for sure.
+pub(crate) const LASTING_MIN_MS: u64 = 250;
+/// Fewest progress events of a call whose tail is judged.
+pub(crate) const STEPS_MIN: usize = 4;
+/// Time after a reset until the client comes back.
+pub(crate) const COMEBACK_MS: u64 = 50;
+/// Time beyond the length of an undisturbed call in which its end must have come.
+pub(crate) const SPARE_MS: u64 = 1_500;
+/// Time for what may still follow a response.
+pub(crate) const AFTERMATH_MS: u64 = 300;
+/// Time in which a stream that says nothing counts as silent.
+pub(crate) const SILENCE_MS: u64 = 1_000;
+/// Time in which a session with a stalled reader must answer `ping`.
+pub(crate) const STALLED_PING_MAX_MS: u64 = 4_000;
+/// Trials of what depends on a race.
+pub(crate) const TRIALS: usize = 3;
+/// Trials of a new call during a replay.
+pub(crate) const OVERTAKING_TRIALS: usize = 5;
+/// Time in which a GET must have begun to be answered before a POST follows it.
+pub(crate) const GET_FIRST_MS: u64 = 50;
+/// Time for an old answer to come after a new one.
+pub(crate) const REST_MAX_MS: u64 = 5_000;
+/// Receive buffer of a reader that stalls.
+pub(crate) const STALLED_RECEIVE_BYTES: usize = 4_096;
+/// Time for which a reader stalls before the session is asked for something.
+pub(crate) const STALL_MS: u64 = 3_000;
+/// Resumes of one call that is cut after each event.
+pub(crate) const CUTS_MAX: usize = 20;
+/// Bytes of one event, of a head, or of a body that is no stream.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Characters of a message that the transcript keeps.
+pub(crate) const SHOWN_CHARS_MAX: usize = 400;
+/// Entries of one hazard's transcript; the rest is counted.
+pub(crate) const ENTRIES_MAX: usize = 400;
+
+/// Milliseconds as a duration.
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}

@@ -1,0 +1,107 @@
+//! A call that is sent again: how often did it run?
+
+use serde_json::Value;
+
+use crate::hazard::Seen;
+use crate::reading::Reading;
+use crate::subject::{Call, Subject};
+use crate::tail::bare;
+
+/// All that was seen of a call and its repeat.
+pub(crate) struct Repeat<'a> {
+    pub(crate) subject: &'a Subject,
+    /// The call.
+    pub(crate) first: &'a Call,
+    /// Its repeat; the same if it was sent again byte for byte.
+    pub(crate) second: &'a Call,
+    /// What was read of the call before it was cut.
+    pub(crate) before: &'a Reading,
+    /// What the repeat was answered.
+    pub(crate) answer: &'a Reading,
+    /// What came when the stream of the call was resumed afterwards.
+    pub(crate) resumed: Option<&'a Reading>,
+    /// What the counting command said before and after.
+    pub(crate) counted: Option<(u64, u64)>,
+}
+
+impl Repeat<'_> {
+    /// What that means.
+    pub(crate) fn seen(&self) -> Seen {
+        let answered = match self.answer.error() {
+            Some(error) => format!("answered {} with error {error}", self.answer.status),
+            None => format!("answered: {}", self.answer.ending()),
+        };
+        if let Some((before, after)) = self.counted {
+            let ran = after.saturating_sub(before);
+            return match ran {
+                0 => Seen::unclear("the counting command counted no execution"),
+                1 => Seen::safe(format!("1 execution counted; the repeat was {answered}")),
+                _ => Seen::hazard(format!("{ran} executions counted{}", self.first_answer())),
+            };
+        }
+        if let Some(evidence) = self.ran_twice() {
+            return Seen::hazard(format!("2 executions: {evidence}{}", self.first_answer()));
+        }
+        if self.answer.error().is_some() || self.answer.status >= 400 {
+            return Seen::safe(format!("not run again: {answered}"));
+        }
+        let has_result = self.answer.messages().any(|message| message.get("result").is_some());
+        if has_result && self.subject.has_tail() {
+            return Seen::safe(format!(
+                "one execution: the repeat got a result, and {}",
+                "no progress of a second execution was seen"
+            ));
+        }
+        Seen::unclear(format!(
+            "the repeat was {answered}; nothing tells the executions apart: use --count-cmd"
+        ))
+    }
+
+    /// What shows that the tool ran a second time.
+    fn ran_twice(&self) -> Option<String> {
+        let later = || [Some(self.answer), self.resumed].into_iter().flatten();
+        if self.first.token != self.second.token {
+            let own = later().flat_map(Reading::steps).find(|step| step.token == self.second.token);
+            if let Some(step) = own {
+                return Some(format!("the repeat has progress of its own, from {}", step.progress));
+            }
+        } else {
+            let had = self.before.steps();
+            let again = later().flat_map(Reading::steps).find(|step| {
+                let known = |one: &crate::reading::Step| one.id.is_some() && one.id == step.id;
+                let reported = had.iter().any(|one| one.progress >= step.progress);
+                reported && !had.iter().any(known)
+            });
+            if let Some(step) = again {
+                return Some(format!("progress began anew at {}", step.progress));
+            }
+        }
+        if !self.subject.distinct {
+            return None;
+        }
+        let answers: Vec<Value> = later()
+            .flat_map(Reading::messages)
+            .filter(|message| message["id"] == self.first.id || message["id"] == self.second.id)
+            .filter_map(|message| message.get("result").map(bare))
+            .collect();
+        let first = answers.first()?;
+        let differ = answers.iter().any(|answer| answer != first);
+        differ.then(|| "two answers that differ".to_owned())
+    }
+
+    fn first_answer(&self) -> String {
+        let Some(resumed) = self.resumed else {
+            return String::new();
+        };
+        let foreign = resumed.foreign(self.first);
+        let mut text = match resumed.responses(&self.first.id).count() {
+            0 => format!("; the first answer never came ({})", resumed.ending()),
+            1 => "; resuming the first gave its answer".to_owned(),
+            many => format!("; resuming the first gave {many} responses"),
+        };
+        if foreign > 0 {
+            text.push_str(&format!(" and {foreign} messages of other calls"));
+        }
+        text
+    }
+}

@@ -1,0 +1,202 @@
+//! An MCP session that one hazard has for itself, and what is sent in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::limits::REQUESTS_MAX;
+use crate::reading::{Reading, Until};
+use crate::transcript::Transcript;
+use crate::wire::{Dialer, Exchange, Request, WireError};
+
+/// The newest revision with sessions.
+pub(crate) const REVISION: &str = "2025-11-25";
+
+/// The server, and what every request to it carries.
+#[derive(Clone)]
+pub struct Target {
+    /// Opens connections.
+    pub dialer: Dialer,
+    /// Header fields beside those of MCP, `Authorization` among them.
+    pub headers: Vec<(String, String)>,
+    /// Requests sent so far in the whole run.
+    pub requests: Arc<AtomicU64>,
+}
+
+/// Why there is no session, or no answer in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// An exchange failed.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The server did not open a session.
+    #[error("no session: {what}")]
+    NoSession {
+        /// What came instead.
+        what: String,
+    },
+    /// What a hazard needs did not come.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+/// A session.
+#[derive(Clone)]
+pub struct Session {
+    target: Target,
+    transcript: Transcript,
+    /// The session id; empty if the server gave none.
+    pub id: String,
+    /// The revision that was agreed on.
+    pub revision: String,
+    /// The result of `initialize`.
+    pub result: Value,
+}
+
+impl Session {
+    /// Opens a session of this revision.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn open(
+        target: &Target,
+        transcript: &Transcript,
+        revision: &str,
+    ) -> Result<Self, Trouble> {
+        let mut session = Self::unopened(target, transcript);
+        let params = json!({
+            "protocolVersion": revision,
+            "capabilities": {},
+            "clientInfo": { "name": "rejoin-probe", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let mut exchange = session.post(&request("initialize", "initialize", &params)).await?;
+        let head = exchange.head().await?;
+        let reading = Reading::of(&mut exchange, Until::response(&json!("initialize"))).await?;
+        let response = reading.response(&json!("initialize")).cloned().unwrap_or_default();
+        let agreed = response["result"]["protocolVersion"].as_str();
+        let Some(agreed) = agreed else {
+            let what = format!("status {} and no result of initialize", head.status);
+            return Err(Trouble::NoSession { what });
+        };
+        agreed.clone_into(&mut session.revision);
+        head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
+        transcript.hide(&session.id);
+        session.result = response["result"].clone();
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        session.post(&initialized).await?.head().await?;
+        Ok(session)
+    }
+
+    /// What is sent before a session is open.
+    pub fn unopened(target: &Target, transcript: &Transcript) -> Self {
+        Self {
+            target: target.clone(),
+            transcript: transcript.clone(),
+            id: String::new(),
+            revision: String::new(),
+            result: Value::Null,
+        }
+    }
+
+    /// A request with the header fields of this session.
+    pub fn http(&self, method: &'static str) -> Request {
+        let mut request = Request::new(method)
+            .header("Host", self.target.dialer.host())
+            .header("User-Agent", "rejoin-probe");
+        if !self.id.is_empty() {
+            request = request.header("Mcp-Session-Id", &self.id);
+        }
+        if self.revision.as_str() >= "2025-06-18" {
+            request = request.header("Mcp-Protocol-Version", &self.revision);
+        }
+        for (name, value) in &self.target.headers {
+            request = request.header(name, value);
+        }
+        request
+    }
+
+    /// A POST of `message`.
+    pub fn post_request(&self, message: &Value) -> Request {
+        self.http("POST")
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json, text/event-stream")
+            .body(message.to_string())
+    }
+
+    /// A GET, resuming after `cursor` if there is one.
+    pub fn get_request(&self, cursor: Option<&str>) -> Request {
+        let request = self.http("GET").header("Accept", "text/event-stream");
+        match cursor {
+            Some(cursor) => request.header("Last-Event-ID", cursor),
+            None => request,
+        }
+    }
+
+    /// Sends a request on a new connection; reads nothing.
+    ///
+    /// # Errors
+    /// No connection, or the requests of the run are used up.
+    pub async fn send(&self, request: &Request) -> Result<Exchange, WireError> {
+        self.send_with(request, None).await
+    }
+
+    /// The same with a receive buffer of this size in the kernel.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub async fn send_with(
+        &self,
+        request: &Request,
+        receive_bytes: Option<usize>,
+    ) -> Result<Exchange, WireError> {
+        if self.target.requests.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+            return Err(WireError::UsedUp { requests_max: REQUESTS_MAX });
+        }
+        let line = self.transcript.line();
+        Exchange::send(&self.target.dialer, request, receive_bytes, line).await
+    }
+
+    /// Posts a message; reads nothing.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub async fn post(&self, message: &Value) -> Result<Exchange, WireError> {
+        self.send(&self.post_request(message)).await
+    }
+
+    /// Opens the standalone stream, or resumes the stream of `cursor`; reads nothing.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub async fn get(&self, cursor: Option<&str>) -> Result<Exchange, WireError> {
+        self.send(&self.get_request(cursor)).await
+    }
+
+    /// Sends a request; gives the status and the answer's message, if it ends soon.
+    ///
+    /// # Errors
+    /// As [`Self::send`]; and no head came.
+    pub async fn answer(&self, request: &Request) -> Result<(u16, Reading), Trouble> {
+        let mut exchange = self.send(request).await?;
+        let status = exchange.head().await?.status;
+        let reading = Reading::of(&mut exchange, Until::silence()).await?;
+        Ok((status, reading))
+    }
+
+    /// Ends the session; a server that refuses it keeps it.
+    pub async fn delete(&self) {
+        if self.id.is_empty() {
+            return;
+        }
+        if let Ok(mut exchange) = self.send(&self.http("DELETE")).await {
+            let _status = exchange.head().await;
+        }
+    }
+}
+
+/// A JSON-RPC request.
+pub(crate) fn request(id: impl Into<Value>, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
+}
