@@ -7,6 +7,11 @@ mod isolation;
 mod live;
 mod once;
 mod order;
+mod periods;
+mod refused;
+mod told;
+
+use std::collections::BTreeMap;
 
 use crate::history::Record;
 use crate::plan::Plan;
@@ -28,6 +33,8 @@ pub struct Verdict {
     /// Executions that were too many, and that no server can prevent under this configuration, by
     /// the documented limit.
     pub limits: Vec<&'static str>,
+    /// Refusals of clients that did nothing wrong, by their code.
+    pub refused: BTreeMap<i64, u64>,
     pub counts: Counts,
 }
 
@@ -46,6 +53,8 @@ pub struct Counts {
     pub waited: u64,
     pub resumed: u64,
     pub crashes: u64,
+    pub drains: u64,
+    pub ledgers_lost: u64,
     pub virtual_ms: u64,
 }
 
@@ -57,6 +66,8 @@ pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     complete::check(plan, &facts, &mut verdict);
     order::check(plan, &facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
+    told::check(plan, &facts, &mut verdict);
+    refused::check(&facts, &mut verdict);
     live::check(plan, &facts, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at_ms);
     verdict

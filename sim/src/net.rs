@@ -178,7 +178,9 @@ impl Net {
 
     /// Nothing new connects while it is dark.
     pub fn darken(&self, dark: bool) {
-        self.state().dark = dark;
+        if std::mem::replace(&mut self.state().dark, dark) != dark {
+            self.shared.history.record(What::Dark { dark });
+        }
     }
 
     /// Something in the middle cuts one living connection, or all: a reset, or an end, both ways.

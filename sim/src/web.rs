@@ -83,19 +83,26 @@ impl Web {
             state.life += 1;
             state.life
         };
-        self.cut();
+        self.disconnect();
         Way { web: self.clone(), life }
     }
 
     /// All its connections break; what runs goes on.
     pub fn cut(&self) {
         self.shared.history.record(What::ServerCut);
+        self.disconnect();
+    }
+
+    fn disconnect(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
 
     /// Nobody can connect meanwhile.
     pub fn leave(&self, is_away: bool) {
-        self.state().is_away = is_away;
+        let was_away = std::mem::replace(&mut self.state().is_away, is_away);
+        if was_away != is_away {
+            self.shared.history.record(What::ServerAway { away: is_away });
+        }
         if is_away {
             self.cut();
         }
@@ -146,7 +153,11 @@ impl Web {
                 None => status(StatusCode::METHOD_NOT_ALLOWED),
             },
             Method::DELETE => {
-                self.state().sessions.remove(&session);
+                let ended = self.state().sessions.remove(&session);
+                if let Some(ended) = ended {
+                    self.shared.tools.ended(ended.number);
+                    ended.running.into_values().for_each(|task| task.abort());
+                }
                 status(StatusCode::OK)
             }
             _ => status(StatusCode::METHOD_NOT_ALLOWED),
@@ -155,7 +166,8 @@ impl Web {
 
     fn post(&self, session: &str, message: &Value) -> Answer {
         if message["method"] == "notifications/cancelled" {
-            let call = message["params"]["requestId"].to_string();
+            let from = self.state().sessions.get(session).map_or(0, |session| session.number);
+            let call = self.shared.tools.cancelled(from, message).to_string();
             let mut state = self.state();
             let stops = state.random.percent(50);
             let running = state.sessions.get_mut(session).and_then(|s| s.running.remove(&call));
@@ -163,9 +175,7 @@ impl Web {
                 task.abort();
             }
         }
-        if message.get("method").is_none() {
-            self.shared.tools.answered(message);
-        }
+        self.shared.tools.answered(message);
         if message.get("id").is_none() || message.get("method").is_none() {
             return status(StatusCode::ACCEPTED);
         }

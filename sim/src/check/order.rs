@@ -16,7 +16,7 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     }
     for (conn, connection) in &facts.connections {
         let head = connection.heads.first().copied();
-        let (Some((began_ms, 200, true)), Some(session)) = (head, connection.resumes) else {
+        let (Some((began_ms, 200, true)), Some((_, session))) = (head, connection.resumes) else {
             continue;
         };
         if let Some((at_ms, exec)) = overtaken(facts, *conn, connection, began_ms, session) {
@@ -36,8 +36,8 @@ fn overtaken(
     let whole = connection.marks.iter().find(|(_, mark)| *mark == Mark::ReplayEnd);
     let ends = [
         whole.map(|(at_ms, _)| *at_ms),
-        connection.spoiled,
-        connection.whole,
+        connection.trouble_ms(began_ms),
+        connection.whole.first().copied(),
         Some(began_ms + REPLAY_MAX_MS),
     ];
     let until_ms = ends.into_iter().flatten().min()?;

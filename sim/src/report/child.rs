@@ -52,7 +52,7 @@ impl Told {
         format!(
             "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
              {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, \
-             {} crashes, {:.1} h of virtual time",
+             {} crashes, {} drains, {} logs lost, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
             of("executions"),
@@ -63,6 +63,8 @@ impl Told {
             of("refused"),
             of("resumed"),
             of("crashes"),
+            of("drains"),
+            of("ledgers_lost"),
             of("virtual_ms") as f64 / 3_600_000.0,
         )
     }
@@ -122,12 +124,15 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         waited,
         resumed,
         crashes,
+        drains,
+        ledgers_lost,
         virtual_ms,
     } = verdict.counts;
     let counts = json!({
         "askings": askings, "posts": posts, "executions": executions, "answered": answered,
         "recorded": recorded, "refused": refused, "repeats": repeats, "waited": waited,
         "resumed": resumed, "crashes": crashes,
+        "drains": drains, "ledgers_lost": ledgers_lost,
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));

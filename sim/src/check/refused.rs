@@ -1,0 +1,68 @@
+//! Clients that did nothing wrong, and to whom nothing happened, are not refused.
+
+use super::facts::{Asked, Facts, Post};
+use super::{Verdict, Violation};
+use crate::history::Conn;
+
+const PROPERTY: &str = "good clients are not refused";
+/// A twin waits so long for its first (`hold_max_ms`).
+const HOLD_MAX_MS: u64 = 10_000;
+/// `request_in_flight`: a twin whose first outlives that.
+const IN_FLIGHT: i64 = 40902;
+/// `dedup_token_reused`: two askings under one token.
+const TOKEN_REUSED: i64 = 40904;
+
+pub fn check(facts: &Facts, verdict: &mut Verdict) {
+    for (asking, asked) in &facts.askings {
+        for &(at_ms, conn, code) in &asked.errors {
+            let Some(post) = asked.posts.first().filter(|_| is_good(facts, asked, conn, at_ms))
+            else {
+                continue;
+            };
+            *verdict.refused.entry(code).or_default() += 1;
+            if !is_allowed(facts, asked, post, at_ms, code) {
+                let what = format!("asking {asking} is refused with {code}");
+                verdict.violations.push(Violation { property: PROPERTY, at_ms, what });
+            }
+        }
+    }
+}
+
+/// Its client has asked once, and no connection of its client's has come to harm so far; nor has
+/// anything else been lost, or anybody be away.
+fn is_good(facts: &Facts, asked: &Asked, conn: Conn, at_ms: u64) -> bool {
+    let [post] = &asked.posts[..] else { return false };
+    // All that is remembered of the session was calm so far.
+    let from_ms = facts.sessions.get(&post.session).map_or(0, |session| session.at_ms);
+    let own = facts.connections.values().filter(|known| known.client == asked.client);
+    let is_harmed = |known: &super::facts::Connection| {
+        let left = known.unread.filter(|left| *left < at_ms);
+        // Connections that are left after their answer are well ended.
+        let is_well = |left: u64| {
+            known.whole.last().is_some_and(|whole| *whole <= left) && known.resets.is_empty()
+        };
+        left.is_some_and(|left| !is_well(left))
+            || known.ended.is_some_and(|ended| ended < at_ms && !is_well(ended))
+            || known.blocked.overlap(0, at_ms)
+    };
+    post.conn == conn
+        && !own.into_iter().any(is_harmed)
+        && facts.losses_of(post.session, from_ms, at_ms).next().is_none()
+        && !facts.away.overlap(from_ms, at_ms)
+        && !facts.draining.overlap(from_ms, at_ms)
+}
+
+fn is_allowed(facts: &Facts, asked: &Asked, post: &Post, at_ms: u64, code: i64) -> bool {
+    let is_same = |other: &&Asked| !std::ptr::eq(*other, asked);
+    match code {
+        IN_FLIGHT => {
+            let has_sister = facts.askings_of(asked.wish()).any(|other| is_same(&other));
+            has_sister && at_ms >= post.at_ms + HOLD_MAX_MS
+        }
+        TOKEN_REUSED => {
+            let others = facts.askings.values().filter(|other| other.client == asked.client);
+            others.filter(is_same).any(|other| other.token == asked.token && asked.token.is_some())
+        }
+        _ => false,
+    }
+}
