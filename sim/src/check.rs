@@ -67,7 +67,7 @@ pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     order::check(plan, &facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
     told::check(plan, &facts, &mut verdict);
-    refused::check(&facts, &mut verdict);
+    refused::check(plan, &facts, &mut verdict);
     live::check(plan, &facts, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at_ms);
     verdict

@@ -200,6 +200,9 @@ impl Sum {
         let decided: Vec<_> =
             told.decided.iter().map(|(what, count)| format!("{what}: {count}")).collect();
         println!("  decided: {}", decided.join(", "));
+        let refused: Vec<_> =
+            told.refused.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+        println!("  refusals of clients that did nothing wrong: {}", refused.join(", "));
         println!("  seeds with violations: {violated}");
     }
 }

@@ -112,8 +112,10 @@ fn is_lost_on_its_way(facts: &Facts, post: &Post) -> bool {
         || has_lost_all(facts, post)
 }
 
+/// The log in which its client's session began.
 fn has_lost_all(facts: &Facts, post: &Post) -> bool {
-    let mut losses = facts.losses_of(post.session, post.at_ms, u64::MAX);
+    let opened_ms = facts.sessions.get(&post.session).map_or(post.at_ms, |known| known.at_ms);
+    let mut losses = facts.losses_of(post.session, opened_ms, u64::MAX);
     losses.any(|(_, lost)| lost == Lost::Ledger)
 }
 

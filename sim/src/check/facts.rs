@@ -195,6 +195,8 @@ impl Facts {
                 self.sessions.insert(session, known);
             }
             What::Pinged { session, conn, .. } => self.pings.push((at, session, conn)),
+            // Its own session may be gone too, and that says no more.
+            What::Intruded { status: 404, .. } if self.counts.ledgers_lost > 0 => {}
             What::Intruded { status, as_expected: false } => self.intrusions.push((at, status)),
             What::Ended { in_time } => self.is_in_time = in_time,
             What::Cancelling { .. }
@@ -381,7 +383,7 @@ impl Facts {
         session: usize,
         from_ms: u64,
         to_ms: u64,
-    ) -> impl Iterator<Item = (u64, Lost)> {
+    ) -> impl DoubleEndedIterator<Item = (u64, Lost)> {
         let own = self.sessions.get(&session).map(|known| known.store_key);
         let is_in_time = move |at_ms: u64| (from_ms..=to_ms).contains(&at_ms);
         let all = self.losses.iter().copied().filter(move |(at_ms, _)| is_in_time(*at_ms));

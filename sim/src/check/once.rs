@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rejoin_core::settings::{Delivery, RepeatScope};
 
-use super::facts::{Executed, Facts, Lost};
+use super::facts::{Asked, Executed, Facts, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Exec, Key, Wish};
 use crate::plan::Plan;
@@ -15,6 +15,9 @@ const RESET_WINDOW_MS: u64 = 5_000;
 /// A repeat without a token is one for so long (`repeat_window_ms`).
 const REPEAT_WINDOW_MS: u64 = 600_000;
 
+const AFTER_LOSS: &str = "after the log was lost";
+const AFTER_WINDOW: &str = "after the repeat window";
+
 pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     check_tokens(facts, verdict);
     let wishes: BTreeSet<Wish> =
@@ -22,23 +25,60 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     for wish in wishes {
         let all: Vec<(Exec, Executed)> =
             facts.executions_of(wish).map(|(exec, executed)| (exec, *executed)).collect();
-        // Each asking allows one execution, and none that came before it.
-        let mut asked_ms: VecDeque<u64> = facts.askings_of(wish).map(|asked| asked.at_ms).collect();
-        asked_ms.make_contiguous().sort_unstable();
-        for (place, (exec, executed)) in all.iter().enumerate() {
-            if asked_ms.pop_front_if(|at_ms| *at_ms <= executed.at_ms).is_some() {
-                continue;
-            }
-            match excuse(plan, facts, &all[..place], executed) {
-                Some(limit) => verdict.limits.push(limit),
-                None => verdict.violations.push(Violation {
-                    property: PROPERTY,
-                    at_ms: executed.at_ms,
-                    what: format!("execution {exec} of what was asked for before ({wish:?})"),
-                }),
-            }
+        check_wish(plan, facts, wish, &all, verdict);
+    }
+}
+
+fn check_wish(
+    plan: &Plan,
+    facts: &Facts,
+    wish: Wish,
+    all: &[(Exec, Executed)],
+    verdict: &mut Verdict,
+) {
+    // Each asking allows one execution, and none that came before it.
+    let mut asked_ms: VecDeque<u64> = facts.askings_of(wish).map(|asked| asked.at_ms).collect();
+    asked_ms.make_contiguous().sort_unstable();
+    let has_token = facts.askings_of(wish).any(|asked| asked.token.is_some());
+    // Before that nothing is known.
+    let (mut known_ms, mut remembered) = (0, 0);
+    for (place, (exec, executed)) in all.iter().enumerate() {
+        let mut losses = facts.losses_of(executed.session, known_ms, executed.at_ms);
+        let lost = losses.rfind(|(_, lost)| *lost == Lost::Ledger);
+        if let Some((lost_ms, _)) = lost.filter(|_| !has_token && place > remembered) {
+            verdict.limits.push(AFTER_LOSS);
+            (known_ms, remembered) = (lost_ms + 1, place);
+            asked_ms.retain(|at_ms| *at_ms > lost_ms);
+            still_wanted(facts, wish, lost_ms).for_each(|_| asked_ms.push_front(lost_ms));
+        }
+        if asked_ms.pop_front_if(|at_ms| *at_ms <= executed.at_ms).is_some() {
+            continue;
+        }
+        let Some(limit) = excuse(plan, facts, &all[remembered..place], executed) else {
+            verdict.violations.push(Violation {
+                property: PROPERTY,
+                at_ms: executed.at_ms,
+                what: format!("execution {exec} of what was asked for before ({wish:?})"),
+            });
+            continue;
+        };
+        verdict.limits.push(limit);
+        if limit == AFTER_WINDOW {
+            // Whatever else is still wanted runs once more too.
+            remembered = place;
+            let others = still_wanted(facts, wish, executed.at_ms).skip(1);
+            others.for_each(|_| asked_ms.push_front(executed.at_ms));
         }
     }
+}
+
+/// Askings that were not settled at a time.
+fn still_wanted(facts: &Facts, wish: Wish, at_ms: u64) -> impl Iterator<Item = &Asked> {
+    let is_open = move |asked: &&Asked| {
+        let settled = asked.outcome.as_ref().map(|(settled_ms, _)| *settled_ms);
+        asked.at_ms <= at_ms && settled.is_none_or(|settled_ms| settled_ms > at_ms)
+    };
+    facts.askings_of(wish).filter(is_open)
 }
 
 /// The documented limit by which an execution came about although the same ran before.
@@ -58,17 +98,10 @@ fn excuse(
     if has_token {
         return None;
     }
-    let is_lost = |first: &Executed| {
-        let mut losses = facts.losses_of(now.session, first.at_ms, now.at_ms);
-        losses.any(|(_, lost)| lost == Lost::Ledger)
-    };
-    if before.iter().all(|(_, first)| is_lost(first)) {
-        return Some("after the log was lost");
-    }
     let since =
         |first: &Executed| facts.clock_ms(now.at_ms).saturating_sub(facts.clock_ms(first.at_ms));
     if before.iter().all(|(_, first)| since(first) > REPEAT_WINDOW_MS) {
-        return Some("after the repeat window");
+        return Some(AFTER_WINDOW);
     }
     if plan.delivery == Delivery::Presumed
         && before.iter().all(|(exec, _)| is_presumed(facts, *exec, now.at_ms))

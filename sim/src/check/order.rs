@@ -1,6 +1,6 @@
 //! Order: a replay is in its client's kernel before an answer is whose call ran after the GET.
 
-use super::facts::{Connection, Facts};
+use super::facts::{Connection, Facts, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Conn, Mark};
 use crate::plan::Plan;
@@ -26,6 +26,10 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     }
 }
 
+fn is_forgotten((_, lost): (u64, Lost)) -> bool {
+    !matches!(lost, Lost::Server | Lost::ServerCut)
+}
+
 fn overtaken(
     facts: &Facts,
     conn: Conn,
@@ -38,6 +42,8 @@ fn overtaken(
         whole.map(|(at_ms, _)| *at_ms),
         connection.trouble_ms(began_ms),
         connection.whole.first().copied(),
+        // Whoever drives the session after that does not know of the replay.
+        facts.losses_of(session, began_ms, u64::MAX).find(|lost| is_forgotten(*lost)).map(|l| l.0),
         Some(began_ms + REPLAY_MAX_MS),
     ];
     let until_ms = ends.into_iter().flatten().min()?;

@@ -1,18 +1,23 @@
 //! Clients that did nothing wrong, and to whom nothing happened, are not refused.
 
-use super::facts::{Asked, Facts, Post};
+use rejoin_core::settings::{Delivery, OnRepeat};
+
+use super::facts::{Asked, Connection, Facts, Post};
 use super::{Verdict, Violation};
 use crate::history::Conn;
+use crate::plan::Plan;
 
 const PROPERTY: &str = "good clients are not refused";
 /// A twin waits so long for its first (`hold_max_ms`).
 const HOLD_MAX_MS: u64 = 10_000;
 /// `request_in_flight`: a twin whose first outlives that.
 const IN_FLIGHT: i64 = 40902;
+/// `not_idempotent`: a repeat, where the plan says so.
+const NOT_IDEMPOTENT: i64 = 40903;
 /// `dedup_token_reused`: two askings under one token.
 const TOKEN_REUSED: i64 = 40904;
 
-pub fn check(facts: &Facts, verdict: &mut Verdict) {
+pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     for (asking, asked) in &facts.askings {
         for &(at_ms, conn, code) in &asked.errors {
             let Some(post) = asked.posts.first().filter(|_| is_good(facts, asked, conn, at_ms))
@@ -20,7 +25,7 @@ pub fn check(facts: &Facts, verdict: &mut Verdict) {
                 continue;
             };
             *verdict.refused.entry(code).or_default() += 1;
-            if !is_allowed(facts, asked, post, at_ms, code) {
+            if !is_allowed(plan, facts, asked, (post, at_ms, code)) {
                 let what = format!("asking {asking} is refused with {code}");
                 verdict.violations.push(Violation { property: PROPERTY, at_ms, what });
             }
@@ -35,7 +40,7 @@ fn is_good(facts: &Facts, asked: &Asked, conn: Conn, at_ms: u64) -> bool {
     // All that is remembered of the session was calm so far.
     let from_ms = facts.sessions.get(&post.session).map_or(0, |session| session.at_ms);
     let own = facts.connections.values().filter(|known| known.client == asked.client);
-    let is_harmed = |known: &super::facts::Connection| {
+    let is_harmed = |known: &Connection| {
         let left = known.unread.filter(|left| *left < at_ms);
         // Connections that are left after their answer are well ended.
         let is_well = |left: u64| {
@@ -52,16 +57,25 @@ fn is_good(facts: &Facts, asked: &Asked, conn: Conn, at_ms: u64) -> bool {
         && !facts.draining.overlap(from_ms, at_ms)
 }
 
-fn is_allowed(facts: &Facts, asked: &Asked, post: &Post, at_ms: u64, code: i64) -> bool {
-    let is_same = |other: &&Asked| !std::ptr::eq(*other, asked);
+/// What the design refuses all the same.
+fn is_allowed(
+    plan: &Plan,
+    facts: &Facts,
+    asked: &Asked,
+    (post, at_ms, code): (&Post, u64, i64),
+) -> bool {
+    let others = || facts.askings.values().filter(|other| !std::ptr::eq(*other, asked));
+    let has_sister = others().any(|other| other.wish() == asked.wish());
     match code {
-        IN_FLIGHT => {
-            let has_sister = facts.askings_of(asked.wish()).any(|other| is_same(&other));
-            has_sister && at_ms >= post.at_ms + HOLD_MAX_MS
+        IN_FLIGHT => has_sister && at_ms >= post.at_ms + HOLD_MAX_MS,
+        // Under `proved` the answer of the first counts as missing until its client says otherwise.
+        NOT_IDEMPOTENT => {
+            let is_strict = (plan.delivery, plan.on_repeat) == (Delivery::Proved, OnRepeat::Reject);
+            has_sister && is_strict
         }
         TOKEN_REUSED => {
-            let others = facts.askings.values().filter(|other| other.client == asked.client);
-            others.filter(is_same).any(|other| other.token == asked.token && asked.token.is_some())
+            let mut own = others().filter(|other| other.client == asked.client);
+            asked.token.is_some() && own.any(|other| other.token == asked.token)
         }
         _ => false,
     }

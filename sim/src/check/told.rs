@@ -11,6 +11,8 @@ const PROPERTY: &str = "what the server is told";
 const TOLD_MAX_MS: u64 = 2_000;
 /// A server has ended by then.
 const ENDED_MAX_MS: u64 = 5_000;
+/// Such a server is ended by then.
+const UNWRITTEN_MS: u64 = 500;
 /// The gateway answers in place of a client that is not there (`server_request_max_ms`).
 const ANSWER_MAX_MS: u64 = 60_000;
 
@@ -154,8 +156,11 @@ fn unwanted_end(facts: &Facts, at_ms: u64, session: usize) -> Option<String> {
     let known = facts.sessions.get(&session)?;
     let is_wanted = |what: &What| *what == What::Ending { session };
     let is_wanted = when(facts, is_wanted).any(|sent_ms| sent_ms <= at_ms);
-    // What an earlier log held is nobody's.
-    let is_lost =
-        facts.losses_of(session, known.at_ms, at_ms).any(|(_, lost)| lost == Lost::Ledger);
+    // What an earlier log held is nobody's, nor is what was opened and could not be written down.
+    let is_lost = facts.losses_of(session, known.at_ms, at_ms).any(|(lost_ms, lost)| match lost {
+        Lost::Ledger => true,
+        Lost::Commit(_) => lost_ms + UNWRITTEN_MS >= at_ms,
+        _ => false,
+    });
     (!is_wanted && !is_lost).then(|| format!("nobody ended the server's session of {session}"))
 }

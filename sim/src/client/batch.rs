@@ -118,7 +118,10 @@ impl Client {
                     data
                 }
             };
-            let message: Value = serde_json::from_str(&text).unwrap_or_default();
+            // The body of another status says no more than the status.
+            let is_told = matches!(head.status, 200 | 409);
+            let text = if is_told { &text[..] } else { "null" };
+            let message: Value = serde_json::from_str(text).unwrap_or_default();
             match message {
                 Value::Array(all) => all.iter().for_each(|one| self.learn(open, conn, one)),
                 one => self.learn(open, conn, &one),

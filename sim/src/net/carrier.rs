@@ -59,7 +59,7 @@ fn arrive(link: &Arc<Link>, from: usize, segment: Segment) {
     let to = 1 - from;
     match segment {
         Segment::Data(bytes) => {
-            let is_taken = {
+            let (is_taken, is_unknown) = {
                 let mut inner = link.lock();
                 let side = &mut inner.sides[to];
                 if side.is_closed {
@@ -67,8 +67,11 @@ fn arrive(link: &Arc<Link>, from: usize, segment: Segment) {
                 } else {
                     side.take_in(&bytes);
                 }
-                !side.is_closed
+                (!side.is_closed, side.is_broken && !side.is_dead)
             };
+            if is_unknown {
+                tokio::spawn(refuse(Arc::clone(link), from));
+            }
             let (conn, to_client) = (link.conn, to == CLIENT);
             link.history.record(What::Moved { conn, to_client, bytes: bytes.len() });
             if is_taken {
@@ -96,6 +99,19 @@ pub fn break_side(link: &Arc<Link>, side: usize, error: ErrorKind) {
     if is_seen && side == GATEWAY && error == ErrorKind::ConnectionReset {
         link.history.record(What::ResetSeen { conn: link.conn });
     }
+}
+
+/// A kernel that has given the connection up answers what still comes with a reset.
+async fn refuse(link: Arc<Link>, from: usize) {
+    let to = 1 - from;
+    sleep(Duration::from_millis(link.latency_ms())).await;
+    let mut moved = link.moved.subscribe();
+    while link.lock().sides[to].is_blocked {
+        // The sender lives as long as the link.
+        let _moved = moved.changed().await.is_ok();
+    }
+    break_side(&link, from, ErrorKind::ConnectionReset);
+    link.stir();
 }
 
 /// Says that everything so far has arrived.

@@ -31,6 +31,8 @@ pub struct Told {
     pub limits: BTreeMap<String, u64>,
     /// How often each row decided, and each reason was given.
     pub decided: BTreeMap<String, u64>,
+    /// Refusals of clients that did nothing wrong, by their code.
+    pub refused: BTreeMap<String, u64>,
     counts: BTreeMap<String, u64>,
 }
 
@@ -41,6 +43,9 @@ impl Told {
         }
         for (name, count) in &other.limits {
             *self.limits.entry(name.clone()).or_default() += count;
+        }
+        for (name, count) in &other.refused {
+            *self.refused.entry(name.clone()).or_default() += count;
         }
         for (name, count) in &other.decided {
             *self.decided.entry(name.clone()).or_default() += count;
@@ -80,6 +85,7 @@ impl Told {
             violations: violations.filter_map(|v| v.as_str().map(str::to_owned)).collect(),
             limits: numbers(&value["limits"])?,
             decided: numbers(&value["decided"])?,
+            refused: numbers(&value["refused"])?,
             counts: numbers(&value["counts"])?,
         })
     }
@@ -136,9 +142,10 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
-    let decided = decided(&records);
+    let (decided, refused) = (decided(&records), verdict.refused);
     let all = json!({
-        "violations": told, "limits": limits, "decided": decided, "counts": counts, "log": log
+        "violations": told, "limits": limits, "decided": decided, "refused": refused,
+        "counts": counts, "log": log
     });
     println!("{all}");
     Ok(())
