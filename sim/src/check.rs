@@ -2,6 +2,7 @@
 //! configuration.
 
 mod complete;
+mod drained;
 mod facts;
 mod isolation;
 mod live;
@@ -66,6 +67,7 @@ pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     complete::check(plan, &facts, &mut verdict);
     order::check(plan, &facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
+    drained::check(&facts, &mut verdict);
     told::check(plan, &facts, &mut verdict);
     refused::check(plan, &facts, &mut verdict);
     live::check(plan, &facts, &mut verdict);

@@ -73,9 +73,6 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             tell(at_ms, format!("nothing is said on connection {conn}"));
         }
     }
-    for (at_ms, left) in &facts.left_behind {
-        tell(*at_ms, format!("{left} servers outlive a gateway that drained"));
-    }
 }
 
 /// The connection, its client or the gateway itself is why nothing comes between two times.

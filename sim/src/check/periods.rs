@@ -33,7 +33,7 @@ impl<K: Ord> Periods<K> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         let open = self.open.values().map(|began_ms| (*began_ms, u64::MAX));
         self.past.iter().copied().chain(open)
     }
