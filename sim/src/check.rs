@@ -10,6 +10,7 @@ mod once;
 mod order;
 mod periods;
 mod refused;
+mod standalone;
 mod told;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub struct Counts {
     pub crashes: u64,
     pub drains: u64,
     pub ledgers_lost: u64,
+    /// Messages of the standalone stream that were read.
+    pub heard: u64,
     pub virtual_ms: u64,
 }
 
@@ -68,6 +71,7 @@ pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     order::check(plan, &facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
     drained::check(&facts, &mut verdict);
+    standalone::check(&facts, &mut verdict);
     told::check(plan, &facts, &mut verdict);
     refused::check(plan, &facts, &mut verdict);
     live::check(plan, &facts, &mut verdict);

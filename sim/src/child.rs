@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::Tools;
+use crate::tool::{NOTES, Tools};
 
 /// Messages that wait each way.
 const QUEUE_MAX: usize = 64;
@@ -109,6 +109,7 @@ impl Child {
         mut deaths: watch::Receiver<u64>,
     ) {
         let mut tools = JoinSet::new();
+        tools.spawn(say(self.children.tools.clone(), self.session, self.events.clone()));
         self.children.living.fetch_add(1, Ordering::Relaxed);
         let reason = loop {
             tokio::select! {
@@ -159,6 +160,17 @@ impl Child {
                 self.children.tools.answered(&serde_json::from_slice(&message).unwrap_or_default());
             }
             _ => {}
+        }
+    }
+}
+
+/// What it says of its own.
+async fn say(tools: Tools, session: usize, events: mpsc::Sender<Event>) {
+    for _ in 0..NOTES {
+        let message = Bytes::from(tools.note(session).await);
+        let event = Event::Message { channel: Channel::Unknown, message, cursor: None };
+        if events.send(event).await.is_err() {
+            return;
         }
     }
 }

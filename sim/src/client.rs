@@ -4,6 +4,7 @@ mod ask;
 mod batch;
 pub mod http;
 mod intruder;
+mod listen;
 mod session;
 mod stream;
 
@@ -92,6 +93,13 @@ impl Client {
             tasks.spawn(async move {
                 sleep(Duration::from_millis(at_ms)).await;
                 client.ping().await;
+            });
+        }
+        if let Some(plan) = self.plan.listens.clone() {
+            let client = Arc::clone(&self);
+            tasks.spawn(async move {
+                sleep(Duration::from_millis(plan.at_ms)).await;
+                client.listen(&plan).await;
             });
         }
         if let Some(at_ms) = self.plan.intrudes_ms {

@@ -31,6 +31,8 @@ pub enum Mark {
     Progress(Exec, u32),
     /// What it asks its client.
     Ask(Exec),
+    /// What a server says of its own in a session, by its number from 1.
+    Note(usize, u32),
     /// The comment after a replay.
     ReplayEnd,
 }
@@ -102,6 +104,8 @@ pub enum What {
     Connected { conn: Conn, client: usize },
     /// Bytes came into the kernel of the client's side, or of the proxy's in its place.
     InKernel { conn: Conn, mark: Mark },
+    /// The gateway's program has written an answer.
+    Written { conn: Conn, mark: Mark },
     /// A reset came to a living gateway.
     ResetSeen { conn: Conn },
     /// Bytes moved between two kernels.
@@ -145,6 +149,14 @@ pub enum What {
         request: RequestId,
         call: CallNumber,
     },
+    /// A server says something of its own.
+    Noted { session: usize, note: u32 },
+    /// A client asks for the standalone stream; from a cursor, or as it stands.
+    Listening { client: usize, session: usize, conn: Conn, resumes: bool },
+    /// It has read something there.
+    Heard { session: usize, conn: Conn, note: u32 },
+    /// It listens no more.
+    Deaf { session: usize },
     /// A client cancels a request.
     Cancelling { session: usize, request: RequestId },
     /// The gateway has taken that.

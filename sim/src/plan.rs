@@ -1,5 +1,7 @@
 //! What a seed stands for: a configuration, the clients, and what goes wrong.
 
+use std::collections::BTreeMap;
+
 use rejoin_core::policy::Ablation;
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 
@@ -73,9 +75,21 @@ pub struct ClientPlan {
     pub intrudes_ms: Option<u64>,
     /// When it pings.
     pub pings: Vec<u64>,
+    /// How it listens to what its server says of its own.
+    pub listens: Option<ListenPlan>,
     /// It ends its session when it is done; with a call that runs, or not.
     pub deletes: Option<Deletes>,
     pub askings: Vec<AskPlan>,
+}
+
+/// A client that reads its session's standalone stream.
+#[derive(Clone, Debug)]
+pub struct ListenPlan {
+    pub at_ms: u64,
+    /// It leaves its connections after so long, one after the other, and resumes.
+    pub leaves: Vec<u64>,
+    /// After so long.
+    pub retry_ms: u64,
 }
 
 /// How a client ends its session.
@@ -190,11 +204,12 @@ impl Plan {
             ack_delay_ms: random.one_of(&[0, 0, 40]),
         };
         let mut clients: Vec<ClientPlan> = Vec::new();
+        let mut works = BTreeMap::new();
         for _ in 0..random.between(1, 3) {
             let principal = principal(&mut random);
             let is_same = |known: &&ClientPlan| principal.is_some() && known.principal == principal;
             let keys = KEYS_EACH * clients.iter().filter(is_same).count() as Key;
-            clients.push(client(&mut random, principal, keys));
+            clients.push(client(&mut random, principal, keys, &mut works));
         }
         let faults = faults(&mut random);
         let calm_ms = 60_000;
@@ -239,8 +254,13 @@ fn principal(random: &mut Random) -> Option<u32> {
     }
 }
 
-/// A client whose keys come after `keys`.
-fn client(random: &mut Random, principal: Option<u32>, mut keys: Key) -> ClientPlan {
+/// A client whose keys come after `keys`; `works`: what others want by theirs.
+fn client(
+    random: &mut Random,
+    principal: Option<u32>,
+    mut keys: Key,
+    works: &mut BTreeMap<Key, Work>,
+) -> ClientPlan {
     let kind = match random.between(0, 5) {
         0 => Kind::Repeats { same_id: true },
         1 | 2 => Kind::Repeats { same_id: false },
@@ -250,7 +270,11 @@ fn client(random: &mut Random, principal: Option<u32>, mut keys: Key) -> ClientP
     let mut askings = Vec::new();
     for _ in 0..random.between(1, 4) {
         keys += 1;
-        let asking = asking(random, kind, keys);
+        let mut asking = asking(random, kind, keys);
+        let known = *works.entry(keys).or_insert(asking.work);
+        if random.percent(70) {
+            asking.work = known;
+        }
         // The same once more, on purpose.
         if random.percent(12) && asking.token.is_none() {
             let later_ms = random.one_of(&[50, 2_000, 20_000]);
@@ -275,9 +299,14 @@ fn client(random: &mut Random, principal: Option<u32>, mut keys: Key) -> ClientP
         batches.push((random.between(0, 25_000), works));
     }
     let pools = random.percent(60);
-    let pings = (0..random.one_of(&[0, 0, 2])).map(|_| random.between(0, 40_000)).collect();
+    let pings = (0..random.one_of(&[0, 1, 6])).map(|_| random.between(0, 40_000)).collect();
+    let listens = random.percent(35).then(|| ListenPlan {
+        at_ms: random.between(0, 20_000),
+        leaves: (0..random.between(0, 3)).map(|_| random.between(100, 12_000)).collect(),
+        retry_ms: random.one_of(&[20, 1_000, 6_000]),
+    });
     let deletes = random.one_of(&[None, None, None, Some(Deletes::Idle), Some(Deletes::Running)]);
-    ClientPlan { principal, kind, pools, batches, intrudes_ms, pings, deletes, askings }
+    ClientPlan { principal, kind, pools, batches, intrudes_ms, pings, listens, deletes, askings }
 }
 
 fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {
@@ -331,7 +360,7 @@ fn fault(random: &mut Random) -> Fault {
         }
         5 => Fault::Dark { ms: random.between(100, 10_000) },
         6 if random.percent(40) => Fault::Restart { down_ms: random.one_of(&[1, 3_000]) },
-        7 if random.percent(10) => Fault::LedgerLost { down_ms: random.one_of(&[1, 3_000]) },
+        7 if random.percent(25) => Fault::LedgerLost { down_ms: random.one_of(&[1, 3_000]) },
         6 | 7 => Fault::Crash {
             with_host: random.percent(25),
             down_ms: random.one_of(&[1, 200, 3_000, 12_000]),

@@ -14,6 +14,10 @@ use crate::history::{Exec, History, Key, RequestId, What};
 /// A tool waits so long for its client, longer than the gateway does.
 const ANSWER_MAX: Duration = Duration::from_secs(90);
 
+/// So often a server says something of its own, and so many times.
+const NOTE_PAUSE: Duration = Duration::from_millis(3_700);
+pub const NOTES: u32 = 12;
+
 /// Where a request says which one it is, for the history: the gateway passes it on as it is.
 pub const REQUEST_META: &str = "simulation/request";
 
@@ -79,11 +83,28 @@ pub struct Tools {
     next: Arc<Mutex<Exec>>,
     /// Executions that wait for their clients.
     waiting: Arc<Mutex<BTreeMap<String, oneshot::Sender<()>>>>,
+    /// What was said in each session.
+    notes: Arc<Mutex<BTreeMap<usize, u32>>>,
 }
 
 impl Tools {
     pub fn new(history: History) -> Self {
-        Self { history, next: Arc::new(Mutex::new(1)), waiting: Arc::default() }
+        Self { history, next: Arc::new(Mutex::new(1)), waiting: Arc::default(), notes: Arc::default() }
+    }
+
+    /// Something that the server says of its own in a session; after each pause.
+    pub async fn note(&self, session: usize) -> String {
+        sleep(NOTE_PAUSE).await;
+        let note = {
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let note = notes.entry(session).or_default();
+            *note += 1;
+            *note
+        };
+        self.history.record(What::Noted { session, note });
+        let params = json!({ "level": "info", "data": format!("<note {session}/{note}>") });
+        let method = "notifications/message";
+        json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
     }
 
     /// The server is told that a call is not wanted any more; returns the call's id there.

@@ -26,11 +26,13 @@ use tower_service::Service;
 use crate::child::{hello, session_of};
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::Tools;
+use crate::tool::{NOTES, Tools};
 
 use self::body::{Log, Said};
 
 const QUEUE_MAX: usize = 64;
+/// The number of a session's standalone stream.
+const STANDALONE: u64 = 0;
 
 /// The server. Clones are the same.
 #[derive(Clone)]
@@ -55,7 +57,6 @@ struct State {
     sessions: BTreeMap<String, Session>,
 }
 
-#[derive(Default)]
 struct Session {
     number: usize,
     streams: BTreeMap<u64, Log>,
@@ -134,8 +135,11 @@ impl Web {
         let message: Value = serde_json::from_slice(body).unwrap_or_default();
         if *method == Method::POST && message["method"] == "initialize" {
             let id = format!("web-{}", self.next());
-            let session = Session { number: session_of(body), ..Session::default() };
-            self.state().sessions.insert(id.clone(), session);
+            let (number, standalone) = (session_of(body), Log::new(STANDALONE));
+            let speaking = tokio::spawn(say(self.shared.tools.clone(), number, standalone.clone()));
+            let streams = BTreeMap::from([(STANDALONE, standalone)]);
+            let running = BTreeMap::from([("itself".to_owned(), speaking.abort_handle())]);
+            self.state().sessions.insert(id.clone(), Session { number, streams, running });
             let mut answer = json_answer(hello(body));
             if let Ok(id) = id.parse() {
                 answer.headers_mut().insert("mcp-session-id", id);
@@ -150,7 +154,7 @@ impl Web {
             Method::POST => self.post(&session, &message),
             Method::GET => match text("last-event-id") {
                 Some(cursor) => self.resume(&session, cursor),
-                None => status(StatusCode::METHOD_NOT_ALLOWED),
+                None => self.resume(&session, &format!("{STANDALONE}-0")),
             },
             Method::DELETE => {
                 let ended = self.state().sessions.remove(&session);
@@ -228,6 +232,13 @@ impl Web {
         let headers = answer.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("text/event-stream"));
         answer
+    }
+}
+
+/// What it says of its own in a session.
+async fn say(tools: Tools, session: usize, standalone: Log) {
+    for _ in 0..NOTES {
+        standalone.add(tools.note(session).await, false);
     }
 }
 

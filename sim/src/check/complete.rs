@@ -4,7 +4,7 @@ use rejoin_core::settings::OnRepeat;
 
 use super::facts::{Asked, Executed, Facts, Lost, Post};
 use super::{Verdict, Violation};
-use crate::history::{Conn, Exec, Mark, Outcome, Wish};
+use crate::history::{Asking, Conn, Exec, Mark, Outcome, Wish};
 use crate::plan::{Plan, Server};
 
 const PROPERTY: &str = "completeness";
@@ -26,12 +26,46 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
         if let Some((at_ms, what)) = misread(facts, asked) {
             tell(at_ms, what);
         }
+        if let Some((at_ms, what)) = written_twice(facts, *asking, asked) {
+            tell(at_ms, what);
+        }
         if let Some((at_ms, outcome)) = &asked.outcome
             && !is_possible(plan, facts, asked, outcome)
         {
             tell(*at_ms, format!("its client is left with {outcome:?}"));
         }
     }
+}
+
+/// Once a GET carries a stream, no older connection of it is given the answer too.
+fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, String)> {
+    let gets = facts.connections.iter().filter(|(_, known)| known.resumed_for.contains(&asking));
+    for (get, connection) in gets.clone() {
+        let Some((asked_ms, _)) = connection.resumes else { continue };
+        let Some(&(head_ms, 200, _)) = connection.heads.first() else { continue };
+        let own_posts = asked.posts.iter().filter(|post| post.at_ms < asked_ms);
+        for post in own_posts {
+            // Of a POST that repeats, the answer is a record of its own.
+            let is_own = |exec: &Exec| {
+                facts.executions.get(exec).is_some_and(|executed| executed.request == post.request)
+            };
+            let Some(older) = facts.connections.get(&post.conn) else { continue };
+            let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
+            if let Some((at_ms, exec)) = late.find(|(_, exec)| is_own(exec)) {
+                let what = format!("the answer of {exec} is written to a connection that {get} took over");
+                return Some((*at_ms, what));
+            }
+        }
+        let older = gets.clone().filter(|(_, known)| known.resumes.is_some_and(|r| r.0 < asked_ms));
+        for (_, older) in older {
+            let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
+            let is_of_it = |exec: &Exec| connection.written.iter().any(|(_, other)| other == exec);
+            if let Some((at_ms, exec)) = late.find(|(_, exec)| is_of_it(exec)) {
+                return Some((*at_ms, format!("the answer of {exec} is written to an older GET than {get}")));
+            }
+        }
+    }
+    None
 }
 
 /// Progress comes once, in order and without a gap, and all of it before the answer.
@@ -73,7 +107,7 @@ fn misread(facts: &Facts, asked: &Asked) -> Option<(u64, String)> {
                 }
                 asks.push(exec);
             }
-            Mark::ReplayEnd => {}
+            Mark::Note(..) | Mark::ReplayEnd => {}
         }
     }
     None

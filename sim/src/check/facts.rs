@@ -102,6 +102,8 @@ pub struct Connection {
     /// When something came to the gateway, and to the client.
     pub arrivals: Vec<u64>,
     pub bytes: Vec<u64>,
+    /// Answers that the gateway wrote there.
+    pub written: Vec<(u64, Exec)>,
     /// What came into the client's kernel.
     pub marks: Vec<(u64, Mark)>,
 }
@@ -112,6 +114,16 @@ impl Connection {
         let ended = self.ended.map(|at_ms| at_ms.max(from_ms));
         ended.into_iter().chain(self.blocked.first_after(from_ms)).min()
     }
+}
+
+/// What a server says of its own in a session, and what its client hears of that.
+#[derive(Clone, Debug, Default)]
+pub struct Listener {
+    pub conns: Vec<Conn>,
+    pub said: Vec<(u64, u32)>,
+    pub heard: Vec<(u64, u32)>,
+    /// When its client stopped to listen.
+    pub deaf: Option<u64>,
 }
 
 /// What was lost that the log cannot give back, or only in part.
@@ -153,6 +165,8 @@ pub struct Facts {
     pub blocked: Periods<(Conn, bool)>,
     /// What is told and taken, in order, for `told`.
     pub told: Vec<(u64, What)>,
+    /// By session.
+    pub listeners: BTreeMap<usize, Listener>,
     /// Session and connection of each ping.
     pub pings: Vec<(u64, usize, Conn)>,
     /// How far the gateway's clock was off, from when on.
@@ -193,6 +207,20 @@ impl Facts {
             What::Session { client, session, principal, store_key } => {
                 let known = Session { at_ms: at, client, principal, store_key };
                 self.sessions.insert(session, known);
+            }
+            What::Listening { session, conn, .. } => {
+                self.connection(conn).resumes = Some((at, session));
+                self.listeners.entry(session).or_default().conns.push(conn);
+            }
+            What::Noted { session, note } => {
+                self.listeners.entry(session).or_default().said.push((at, note));
+            }
+            What::Heard { session, note, .. } => {
+                self.counts.heard += 1;
+                self.listeners.entry(session).or_default().heard.push((at, note));
+            }
+            What::Deaf { session } => {
+                self.listeners.entry(session).or_default().deaf = Some(at);
             }
             What::Pinged { session, conn, .. } => self.pings.push((at, session, conn)),
             // Its own session may be gone too, and that says no more.
@@ -253,6 +281,9 @@ impl Facts {
             What::Connected { conn, client } => self.connection(conn).client = client,
             What::Moved { conn, to_client: false, .. } => self.connection(conn).arrivals.push(at),
             What::Moved { conn, to_client: true, .. } => self.connection(conn).bytes.push(at),
+            What::Written { conn, mark: Mark::Answer(exec) } => {
+                self.connection(conn).written.push((at, exec));
+            }
             What::InKernel { conn, mark } => self.connection(conn).marks.push((at, mark)),
             What::ResetSeen { conn } => {
                 self.end(conn, at);

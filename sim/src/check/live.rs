@@ -62,7 +62,10 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     for (sent_ms, session, conn) in &facts.pings {
         let Some(connection) = facts.connections.get(conn) else { continue };
         let time = (*sent_ms, sent_ms + PING_MAX_MS);
-        let is_lost = facts.losses_of(*session, 0, time.1).next().is_some();
+        // It may stand first in line for a server that is opened again.
+        let from_ms = sent_ms.saturating_sub(PING_MAX_MS);
+        let is_lost = facts.losses_of(*session, from_ms, time.1).next().is_some()
+            || facts.away.overlap(from_ms, time.1);
         let is_whole = connection.whole.iter().any(|at_ms| *at_ms <= time.1);
         if !is_lost && !is_whole && !is_excused(plan, facts, *session, connection, time) {
             tell(time.1, format!("a ping is not answered on connection {conn}"));

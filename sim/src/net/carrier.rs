@@ -135,21 +135,28 @@ async fn acknowledge(link: Arc<Link>, from: usize) {
 
 /// Records the marks that have just come into the client's kernel.
 fn recognise(link: &Link, bytes: &[u8]) {
-    let (text, before) = {
-        let side = &mut link.lock().sides[CLIENT];
-        let before = side.tail.len();
-        side.tail.extend_from_slice(bytes);
-        let text = String::from_utf8_lossy(&side.tail).into_owned();
-        let keep = side.tail.len().saturating_sub(TAIL_BYTES);
-        side.tail.drain(..keep);
-        (text, before)
-    };
-    for (mark, end) in marks(&text) {
-        // What ended in the bytes before was told then.
-        if end > before {
-            link.history.record(What::InKernel { conn: link.conn, mark });
-        }
+    let found = new_marks(&mut link.lock().sides[CLIENT].tail, bytes);
+    for mark in found {
+        link.history.record(What::InKernel { conn: link.conn, mark });
     }
+}
+
+/// Records the answers that the gateway has just written.
+pub fn written(link: &Link, bytes: &[u8]) {
+    let found = new_marks(&mut link.lock().sides[GATEWAY].tail, bytes);
+    for mark in found.into_iter().filter(|mark| matches!(mark, Mark::Answer(_))) {
+        link.history.record(What::Written { conn: link.conn, mark });
+    }
+}
+
+/// The marks that are complete with `bytes`, after those that ended in `tail`.
+fn new_marks(tail: &mut Vec<u8>, bytes: &[u8]) -> Vec<Mark> {
+    let before = tail.len();
+    tail.extend_from_slice(bytes);
+    let text = String::from_utf8_lossy(tail).into_owned();
+    tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+    // What ended in the bytes before was told then.
+    marks(&text).into_iter().filter(|(_, end)| *end > before).map(|(mark, _)| mark).collect()
 }
 
 /// The marks in a text, each with where it ends.
@@ -179,6 +186,10 @@ fn mark_of(text: &str) -> Option<Mark> {
         "step" => {
             let (exec, step) = number.split_once('/')?;
             Some(Mark::Progress(exec.parse().ok()?, step.parse().ok()?))
+        }
+        "note" => {
+            let (session, note) = number.split_once('/')?;
+            Some(Mark::Note(session.parse().ok()?, note.parse().ok()?))
         }
         _ => None,
     }

@@ -56,7 +56,7 @@ impl Told {
         let of = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         format!(
             "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
-             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, \
+             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, {} notifications heard, \
              {} crashes, {} drains, {} logs lost, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
@@ -67,6 +67,7 @@ impl Told {
             of("waited"),
             of("refused"),
             of("resumed"),
+            of("heard"),
             of("crashes"),
             of("drains"),
             of("ledgers_lost"),
@@ -132,13 +133,14 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         crashes,
         drains,
         ledgers_lost,
+        heard,
         virtual_ms,
     } = verdict.counts;
     let counts = json!({
         "askings": askings, "posts": posts, "executions": executions, "answered": answered,
         "recorded": recorded, "refused": refused, "repeats": repeats, "waited": waited,
         "resumed": resumed, "crashes": crashes,
-        "drains": drains, "ledgers_lost": ledgers_lost,
+        "drains": drains, "ledgers_lost": ledgers_lost, "heard": heard,
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
