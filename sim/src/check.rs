@@ -5,11 +5,13 @@ mod complete;
 mod drained;
 mod facts;
 mod isolation;
+mod known;
 mod live;
 mod once;
 mod order;
 mod periods;
 mod refused;
+mod rows;
 mod standalone;
 mod told;
 
@@ -37,6 +39,8 @@ pub struct Verdict {
     pub limits: Vec<&'static str>,
     /// Refusals of clients that did nothing wrong, by their code.
     pub refused: BTreeMap<i64, u64>,
+    /// See [`rows::rows`].
+    pub rows: BTreeMap<&'static str, u64>,
     pub counts: Counts,
 }
 
@@ -65,7 +69,8 @@ pub struct Counts {
 /// Runs all checkers.
 pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     let facts = Facts::of(records);
-    let mut verdict = Verdict { counts: facts.counts, ..Verdict::default() };
+    let mut verdict =
+        Verdict { counts: facts.counts, rows: rows::rows(&facts), ..Verdict::default() };
     once::check(plan, &facts, &mut verdict);
     complete::check(plan, &facts, &mut verdict);
     order::check(plan, &facts, &mut verdict);

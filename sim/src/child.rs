@@ -37,7 +37,13 @@ pub struct Children {
 impl Children {
     pub fn new(tools: Tools, history: History, random: Random) -> Self {
         let deaths = Arc::new(watch::Sender::new(0));
-        Self { tools, history, random: Arc::new(Mutex::new(random)), deaths, living: Arc::default() }
+        Self {
+            tools,
+            history,
+            random: Arc::new(Mutex::new(random)),
+            deaths,
+            living: Arc::default(),
+        }
     }
 
     /// How many live.

@@ -116,6 +116,8 @@ pub enum What {
     Over { conn: Conn },
     /// The network does no longer carry a connection, or does again.
     Blocked { conn: Conn, to_client: bool, blocked: bool },
+    /// A client begins to open a session.
+    Opening { session: usize },
     /// A session was opened.
     Session { client: usize, session: usize, principal: Option<u32>, store_key: Digest32 },
     /// A client wants something once. Whoever has the same token of a client wants the same.

@@ -89,7 +89,12 @@ pub struct Tools {
 
 impl Tools {
     pub fn new(history: History) -> Self {
-        Self { history, next: Arc::new(Mutex::new(1)), waiting: Arc::default(), notes: Arc::default() }
+        Self {
+            history,
+            next: Arc::new(Mutex::new(1)),
+            waiting: Arc::default(),
+            notes: Arc::default(),
+        }
     }
 
     /// Something that the server says of its own in a session; after each pause.

@@ -2,7 +2,8 @@
 
 use rejoin_core::settings::OnRepeat;
 
-use super::facts::{Asked, Executed, Facts, Lost, Post};
+use super::facts::Facts;
+use super::known::{Asked, Executed, Lost, Post};
 use super::{Verdict, Violation};
 use crate::history::{Asking, Conn, Exec, Mark, Outcome, Wish};
 use crate::plan::{Plan, Server};
@@ -52,7 +53,8 @@ fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, S
             let Some(older) = facts.connections.get(&post.conn) else { continue };
             let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
             if let Some((at_ms, exec)) = late.find(|(_, exec)| is_own(exec)) {
-                let what = format!("the answer of {exec} is written to a connection that {get} took over");
+                let what =
+                    format!("the answer of {exec} is written to a connection that {get} took over");
                 return Some((*at_ms, what));
             }
         }
@@ -61,7 +63,10 @@ fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, S
             let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
             let is_of_it = |exec: &Exec| connection.written.iter().any(|(_, other)| other == exec);
             if let Some((at_ms, exec)) = late.find(|(_, exec)| is_of_it(exec)) {
-                return Some((*at_ms, format!("the answer of {exec} is written to an older GET than {get}")));
+                return Some((
+                    *at_ms,
+                    format!("the answer of {exec} is written to an older GET than {get}"),
+                ));
             }
         }
     }
@@ -156,7 +161,8 @@ fn has_lost_all(facts: &Facts, post: &Post) -> bool {
 fn is_lost_in_its_run(plan: &Plan, facts: &Facts, post: &Post, executed: &Executed) -> bool {
     let (began_ms, session) = (executed.at_ms, executed.session);
     let begun_ms = durable_ms(facts, began_ms);
-    if has_lost_all(facts, post) || facts.losses_of(session, post.at_ms, begun_ms).next().is_some() {
+    if has_lost_all(facts, post) || facts.losses_of(session, post.at_ms, begun_ms).next().is_some()
+    {
         return true;
     }
     let is_web = plan.server == Server::Web;
@@ -185,9 +191,7 @@ fn is_possible(plan: &Plan, facts: &Facts, asked: &Asked, outcome: &Outcome) -> 
         Outcome::Answered(..) | Outcome::Cancelled | Outcome::Dropped => true,
         Outcome::Refused(40903) => plan.on_repeat == OnRepeat::Reject,
         Outcome::Refused(40906) => {
-            has_cancelled_sister()
-                || is_superseded(facts, wish)
-                || is_unknown(plan, facts, wish)
+            has_cancelled_sister() || is_superseded(facts, wish) || is_unknown(plan, facts, wish)
         }
         Outcome::Refused(40904) => {
             let others = facts.askings.values().filter(|other| other.client == asked.client);

@@ -1,7 +1,8 @@
 //! What a gateway that ends in order, or dies, leaves as it was: running calls finish and their
 //! answers arrive, as long as a drain may take; nobody's session is gone in the next life.
 
-use super::facts::{Executed, Facts, Lost, Post};
+use super::facts::Facts;
+use super::known::{Executed, Lost, Post};
 use super::{Verdict, Violation};
 use crate::history::{Exec, Mark, What};
 
@@ -72,7 +73,8 @@ fn dropped(
 fn is_cancelled(facts: &Facts, executed: &Executed, by_ms: u64) -> bool {
     let (session, request, call) = (executed.session, executed.request, executed.call);
     facts.told.iter().filter(|(at_ms, _)| *at_ms <= by_ms).any(|(_, what)| {
-        *what == What::Cancelling { session, request } || *what == What::CancelTold { session, call }
+        *what == What::Cancelling { session, request }
+            || *what == What::CancelTold { session, call }
     })
 }
 

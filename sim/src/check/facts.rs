@@ -2,144 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rejoin_core::id::Digest32;
-
 use super::Counts;
+use super::known::{Asked, Connection, Executed, Listener, Lost, Post, Session};
 use super::periods::Periods;
-use crate::history::{
-    Asking, CallNumber, Conn, Exec, Key, Leave, Mark, Outcome, Record, RequestId, What, Wish,
-};
-
-/// A POST of an asking.
-#[derive(Clone, Copy, Debug)]
-pub struct Post {
-    pub session: usize,
-    pub conn: Conn,
-    pub request: RequestId,
-    pub at_ms: u64,
-}
-
-/// An asking.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    pub at_ms: u64,
-    pub client: usize,
-    pub key: Key,
-    pub token: Option<Key>,
-    pub outcome: Option<(u64, Outcome)>,
-    pub posts: Vec<Post>,
-    /// What its client read, in order.
-    pub read: Vec<(u64, Conn, Mark)>,
-    /// The errors that it read.
-    pub errors: Vec<(u64, Conn, i64)>,
-}
-
-impl Asked {
-    pub fn wish(&self) -> Wish {
-        (self.client, self.key)
-    }
-}
-
-/// An execution.
-#[derive(Clone, Copy, Debug)]
-pub struct Executed {
-    pub at_ms: u64,
-    pub client: usize,
-    pub key: Key,
-    pub session: usize,
-    pub charge: bool,
-    pub request: RequestId,
-    pub call: CallNumber,
-    /// When it gave its result, and the steps of progress before it.
-    pub produced: Option<(u64, u32)>,
-    /// When it ended without one.
-    pub stopped: Option<u64>,
-}
-
-impl Executed {
-    pub fn wish(&self) -> Wish {
-        (self.client, self.key)
-    }
-
-    /// Until when it ran.
-    pub fn ended_ms(&self) -> u64 {
-        let produced = self.produced.map(|(at_ms, _)| at_ms);
-        produced.or(self.stopped).unwrap_or(u64::MAX)
-    }
-}
-
-/// A session.
-#[derive(Clone, Copy, Debug)]
-pub struct Session {
-    pub at_ms: u64,
-    pub client: usize,
-    pub principal: Option<u32>,
-    store_key: Digest32,
-}
-
-/// A connection.
-#[derive(Clone, Debug, Default)]
-pub struct Connection {
-    pub client: usize,
-    /// The client's side has left it, really.
-    pub left: Option<u64>,
-    /// The client does not read it any more.
-    pub unread: Option<u64>,
-    /// It is over for the gateway: left, reset or closed.
-    pub ended: Option<u64>,
-    /// Its path does not carry, in one direction at least.
-    pub blocked: Periods<bool>,
-    /// When an answer was read to its end.
-    pub whole: Vec<u64>,
-    pub resets: Vec<u64>,
-    /// Heads of answers: when, the status, and whether a replay follows.
-    pub heads: Vec<(u64, u16, bool)>,
-    /// For a GET: when, the session, and the askings.
-    pub resumes: Option<(u64, usize)>,
-    pub resumed_for: Vec<Asking>,
-    /// When a client's code read something for an asking.
-    pub says: Vec<u64>,
-    /// When something came to the gateway, and to the client.
-    pub arrivals: Vec<u64>,
-    pub bytes: Vec<u64>,
-    /// Answers that the gateway wrote there.
-    pub written: Vec<(u64, Exec)>,
-    /// What came into the client's kernel.
-    pub marks: Vec<(u64, Mark)>,
-}
-
-impl Connection {
-    /// From when on, at `from_ms` or later, it is of no use to the gateway.
-    pub fn trouble_ms(&self, from_ms: u64) -> Option<u64> {
-        let ended = self.ended.map(|at_ms| at_ms.max(from_ms));
-        ended.into_iter().chain(self.blocked.first_after(from_ms)).min()
-    }
-}
-
-/// What a server says of its own in a session, and what its client hears of that.
-#[derive(Clone, Debug, Default)]
-pub struct Listener {
-    pub conns: Vec<Conn>,
-    pub said: Vec<(u64, u32)>,
-    pub heard: Vec<(u64, u32)>,
-    /// When its client stopped to listen.
-    pub deaf: Option<u64>,
-}
-
-/// What was lost that the log cannot give back, or only in part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// The gateway's process was killed, or ended after a drain.
-    Gateway,
-    Drained,
-    /// The server, or its connections.
-    Server,
-    ServerCut,
-    /// A commit of this session.
-    Commit(Digest32),
-    /// The whole log.
-    Ledger,
-}
+use crate::history::{Asking, Conn, Exec, Leave, Mark, Outcome, Record, What, Wish};
 
 fn is_panic(line: &str) -> bool {
     line.starts_with("a panic: ") || line.contains("ended by a panic")
@@ -152,6 +18,7 @@ pub struct Facts {
     pub executions: BTreeMap<Exec, Executed>,
     pub connections: BTreeMap<Conn, Connection>,
     pub sessions: BTreeMap<usize, Session>,
+    openings: BTreeMap<usize, u64>,
     pub losses: Vec<(u64, Lost)>,
     /// Servers that outlived the gateway which drained.
     pub left_behind: Vec<(u64, usize)>,
@@ -204,13 +71,18 @@ impl Facts {
                 self.counts.repeats += u64::from(line.contains("a repeat does not run"));
                 self.counts.waited += u64::from(line.contains("a wait ended"));
             }
+            What::Opening { session } => {
+                self.openings.insert(session, at);
+            }
             What::Session { client, session, principal, store_key } => {
-                let known = Session { at_ms: at, client, principal, store_key };
+                let at_ms = self.openings.get(&session).copied().unwrap_or(at);
+                let known = Session { at_ms, client, principal, store_key };
                 self.sessions.insert(session, known);
             }
             What::Listening { session, conn, .. } => {
-                self.connection(conn).resumes = Some((at, session));
-                self.listeners.entry(session).or_default().conns.push(conn);
+                let connection = self.connection(conn);
+                connection.asked.push(at);
+                connection.resumes = Some((at, session));
             }
             What::Noted { session, note } => {
                 self.listeners.entry(session).or_default().said.push((at, note));
@@ -222,7 +94,10 @@ impl Facts {
             What::Deaf { session } => {
                 self.listeners.entry(session).or_default().deaf = Some(at);
             }
-            What::Pinged { session, conn, .. } => self.pings.push((at, session, conn)),
+            What::Pinged { session, conn, .. } => {
+                self.connection(conn).asked.push(at);
+                self.pings.push((at, session, conn));
+            }
             // Its own session may be gone too, and that says no more.
             What::Intruded { status: 404, .. } if self.counts.ledgers_lost > 0 => {}
             What::Intruded { status, as_expected: false } => self.intrusions.push((at, status)),
@@ -319,6 +194,7 @@ impl Facts {
             }
             What::Posted { asking, session, conn, request, .. } => {
                 self.counts.posts += 1;
+                self.connection(conn).asked.push(at_ms);
                 if let Some(asked) = self.askings.get_mut(&asking) {
                     asked.posts.push(Post { session, conn, request, at_ms });
                 }
@@ -326,6 +202,7 @@ impl Facts {
             What::Resumed { session, conn, asking, .. } => {
                 self.counts.resumed += 1;
                 let connection = self.connection(conn);
+                connection.asked.push(at_ms);
                 connection.resumes = Some((at_ms, session));
                 connection.resumed_for.push(asking);
             }

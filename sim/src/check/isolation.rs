@@ -1,6 +1,7 @@
 //! Isolation: no client reads what another call produced, and none gets in with what is another's.
 
-use super::facts::{Executed, Facts};
+use super::facts::Facts;
+use super::known::Executed;
 use super::{Verdict, Violation};
 use crate::history::Mark;
 

@@ -3,7 +3,8 @@
 
 use rejoin_core::settings::OnRepeat;
 
-use super::facts::{Connection, Facts, Post};
+use super::facts::Facts;
+use super::known::{Connection, Post};
 use super::{Verdict, Violation};
 use crate::history::{Outcome, Wish};
 use crate::plan::Plan;

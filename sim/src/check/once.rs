@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rejoin_core::settings::{Delivery, RepeatScope};
 
-use super::facts::{Asked, Executed, Facts, Lost};
+use super::facts::Facts;
+use super::known::{Asked, Executed, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Exec, Key, Wish};
 use crate::plan::Plan;

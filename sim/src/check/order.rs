@@ -1,6 +1,7 @@
 //! Order: a replay is in its client's kernel before an answer is whose call ran after the GET.
 
-use super::facts::{Connection, Facts, Lost};
+use super::facts::Facts;
+use super::known::{Connection, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Conn, Mark};
 use crate::plan::Plan;

@@ -2,9 +2,10 @@
 
 use rejoin_core::settings::{Delivery, OnRepeat};
 
-use super::facts::{Asked, Connection, Facts, Post};
+use super::facts::Facts;
+use super::known::{Asked, Connection, Post};
 use super::{Verdict, Violation};
-use crate::history::Conn;
+use crate::history::{Conn, Outcome};
 use crate::plan::Plan;
 
 const PROPERTY: &str = "good clients are not refused";
@@ -16,6 +17,8 @@ const IN_FLIGHT: i64 = 40902;
 const NOT_IDEMPOTENT: i64 = 40903;
 /// `dedup_token_reused`: two askings under one token.
 const TOKEN_REUSED: i64 = 40904;
+/// `outcome_unknown`: a twin of what was cancelled.
+const UNKNOWN: i64 = 40906;
 
 pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     for (asking, asked) in &facts.askings {
@@ -41,13 +44,9 @@ fn is_good(facts: &Facts, asked: &Asked, conn: Conn, at_ms: u64) -> bool {
     let from_ms = facts.sessions.get(&post.session).map_or(0, |session| session.at_ms);
     let own = facts.connections.values().filter(|known| known.client == asked.client);
     let is_harmed = |known: &Connection| {
-        let left = known.unread.filter(|left| *left < at_ms);
+        let left = known.unread.into_iter().chain(known.ended).filter(|left| *left < at_ms);
         // Connections that are left after their answer are well ended.
-        let is_well = |left: u64| {
-            known.whole.last().is_some_and(|whole| *whole <= left) && known.resets.is_empty()
-        };
-        left.is_some_and(|left| !is_well(left))
-            || known.ended.is_some_and(|ended| ended < at_ms && !is_well(ended))
+        left.into_iter().any(|left| !known.is_idle(left) || !known.resets.is_empty())
             || known.blocked.overlap(0, at_ms)
     };
     post.conn == conn
@@ -72,6 +71,11 @@ fn is_allowed(
         NOT_IDEMPOTENT => {
             let is_strict = (plan.delivery, plan.on_repeat) == (Delivery::Proved, OnRepeat::Reject);
             has_sister && is_strict
+        }
+        // Of a call that its client cancelled nobody knows how far it came.
+        UNKNOWN => {
+            let mut sisters = others().filter(|other| other.wish() == asked.wish());
+            sisters.any(|sister| matches!(sister.outcome, Some((_, Outcome::Cancelled))))
         }
         TOKEN_REUSED => {
             let mut own = others().filter(|other| other.client == asked.client);

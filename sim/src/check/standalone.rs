@@ -1,6 +1,7 @@
 //! The standalone stream: what a server says of its own is kept, and comes once, in order.
 
-use super::facts::{Facts, Listener};
+use super::facts::Facts;
+use super::known::Listener;
 use super::{Verdict, Violation};
 
 const PROPERTY: &str = "standalone stream";
@@ -25,20 +26,23 @@ fn wrong(facts: &Facts, session: usize, listener: &Listener) -> Option<(u64, Str
             return Some((at_ms, format!("{note} comes after {before}")));
         }
     }
-    let first = listener.conns.iter().filter_map(|conn| facts.connections.get(conn));
-    let mut heads = first.filter_map(|known| known.heads.first());
-    let &(attached_ms, ..) = heads.find(|(_, status, _)| *status == 200)?;
+    // From then on its client has a cursor.
+    let &(attached_ms, first) = listener.heard.first()?;
     let deaf_ms = listener.deaf.unwrap_or(facts.counts.virtual_ms);
-    for &(said_ms, note) in listener.said.iter().filter(|(said_ms, _)| *said_ms > attached_ms) {
-        let due_ms = said_ms + HEARD_MAX_MS;
+    for &(said_ms, note) in listener.said.iter().filter(|(_, note)| *note > first) {
+        let due_ms = said_ms.max(attached_ms) + HEARD_MAX_MS;
         let is_heard = |by_ms: u64| {
             listener.heard.iter().any(|(at_ms, heard)| *heard == note && *at_ms <= by_ms)
         };
         let later = listener.heard.iter().find(|(_, heard)| *heard > note);
         if let Some((at_ms, later)) = later.filter(|_| !is_heard(u64::MAX)) {
             // It may not have come to the log.
-            let is_lost =
-                facts.losses_of(session, said_ms, said_ms + DURABLE_MS).next().is_some();
+            let durable_ms = said_ms + DURABLE_MS;
+            let is_unreachable = [&facts.down, &facts.draining, &facts.away]
+                .iter()
+                .any(|periods| periods.overlap(said_ms, durable_ms));
+            let until_ms = if is_unreachable { *at_ms } else { durable_ms };
+            let is_lost = facts.losses_of(session, said_ms, until_ms).next().is_some();
             if !is_lost {
                 return Some((*at_ms, format!("{later} is heard, and {note} never")));
             }

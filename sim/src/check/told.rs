@@ -1,7 +1,8 @@
 //! What the server is told: each cancel, answer and end that the gateway took from a client, once,
 //! for the right call, and none that nobody gave.
 
-use super::facts::{Executed, Facts, Lost};
+use super::facts::Facts;
+use super::known::{Executed, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Exec, RequestId, What};
 use crate::plan::{Plan, Server};
@@ -25,7 +26,9 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             What::CancelTaken { session, request } => {
                 untold_cancel(facts, *at_ms, session, request)
             }
-            What::CancelTold { session, call } => unwanted_cancel(plan, facts, *at_ms, session, call),
+            What::CancelTold { session, call } => {
+                unwanted_cancel(plan, facts, *at_ms, session, call)
+            }
             What::AnswerTaken { session, exec } => untold_answer(facts, *at_ms, session, exec),
             What::AnswerTold { exec, meant } => wrong_answer(facts, *at_ms, exec, meant),
             What::EndTaken { session } => untold_end(facts, *at_ms, session),
@@ -39,7 +42,10 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
 }
 
 /// When something was told that `is_it`.
-fn when<'a>(facts: &'a Facts, is_it: impl Fn(&What) -> bool + 'a) -> impl Iterator<Item = u64> + 'a {
+fn when<'a>(
+    facts: &'a Facts,
+    is_it: impl Fn(&What) -> bool + 'a,
+) -> impl Iterator<Item = u64> + 'a {
     facts.told.iter().filter(move |(_, what)| is_it(what)).map(|(at_ms, _)| *at_ms)
 }
 

@@ -148,7 +148,8 @@ impl Pursuit<'_> {
         self.attempt += 1;
         let body = self.body(opened);
         let on = For { asking: self.asking, opened };
-        let reading = self.client.post(on, (self.attempt, self.id), &body, self.plan.pause_ms).await;
+        let reading =
+            self.client.post(on, (self.attempt, self.id), &body, self.plan.pause_ms).await;
         if let Err(Learned::Unreachable) = reading {
             self.attempt -= 1;
             return Next::Repeat(self.plan.retry_ms.max(UNREACHABLE_MS));

@@ -140,6 +140,7 @@ impl Client {
                 return Some(opened);
             }
             let number = self.clients.next_session();
+            self.clients.history.record(What::Opening { session: number });
             if let Ok(Ok(opened)) = timeout(ANSWER_MAX, self.open(number)).await {
                 let (client, principal) = (self.number, self.plan.principal);
                 let (session, store_key) = (number, digest(opened.id.as_bytes()));

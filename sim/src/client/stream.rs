@@ -87,8 +87,7 @@ impl Client {
         let Ok(end) = self.connection().await else { return Err(Learned::Unreachable) };
         let (client, asking, session) = (self.number, on.asking, on.opened.number);
         let conn = end.conn();
-        let posted =
-            What::Posted { client, asking, session, conn, attempt, request: request_id };
+        let posted = What::Posted { client, asking, session, conn, attempt, request: request_id };
         self.clients.history.record(posted);
         let message = request("POST", &self.headers(on.opened), &body.to_string());
         let Ok(mut exchange) = Exchange::send(end, &message).await else {

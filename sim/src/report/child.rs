@@ -56,7 +56,8 @@ impl Told {
         let of = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         format!(
             "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
-             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, {} notifications heard, \
+             {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, \
+             {} notifications heard, \
              {} crashes, {} drains, {} logs lost, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
@@ -144,7 +145,8 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
-    let (decided, refused) = (decided(&records), verdict.refused);
+    let (mut decided, refused) = (decided(&records), verdict.refused);
+    decided.extend(verdict.rows.iter().map(|(row, count)| ((*row).to_owned(), *count)));
     let all = json!({
         "violations": told, "limits": limits, "decided": decided, "refused": refused,
         "counts": counts, "log": log
