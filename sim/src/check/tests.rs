@@ -127,6 +127,8 @@ fn an_answer_that_overtakes_a_replay_is_seen() {
             (30, What::InKernel { conn: 2, mark: Mark::Progress(9, 1) }),
             (30, What::InKernel { conn: 2, mark: Mark::ReplayEnd }),
             (31, What::Settled { client, asking, outcome: Outcome::Answered(2, false) }),
+            (40, What::Whole { conn: 2 }),
+            (40, What::Whole { conn: 3 }),
         ]);
         properties(&plan(), history)
     };
@@ -233,8 +235,9 @@ fn a_refusal_of_a_client_that_did_nothing_wrong_is_seen() {
 fn a_drain_that_gives_up_what_runs_is_seen_and_so_is_a_session_that_is_gone() {
     const KEEPS: &str = "what a drain keeps";
     let life = 1;
-    let drains =
-        |ms, left| vec![(100, What::Draining { life }), (100 + ms, What::Drained { life, left })];
+    let drains = |ms: u64, left| {
+        vec![(100, What::Draining { life }), (100 + ms, What::Drained { life, left })]
+    };
     let unread = (99, What::Left { conn: 1, how: Leave::Close });
     assert_eq!(with(2_000, [drains(3_000, 0), vec![unread.clone()]].concat()), [""; 0]);
     assert_eq!(with(2_000, drains(3_000, 0)), [KEEPS], "its answer did not arrive");
