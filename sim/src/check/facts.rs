@@ -219,6 +219,21 @@ impl Facts {
                     asked.errors.push((at_ms, conn, code));
                 }
             }
+            What::Settled { asking, ref outcome, .. } => {
+                if let Outcome::Answered(_, recorded) = outcome {
+                    self.counts.answered += 1;
+                    self.counts.recorded += u64::from(*recorded);
+                }
+                if let Some(asked) = self.askings.get_mut(&asking) {
+                    asked.outcome = Some((at_ms, outcome.clone()));
+                }
+            }
+            _ => self.add_execution(at_ms, what),
+        }
+    }
+
+    fn add_execution(&mut self, at_ms: u64, what: &What) {
+        match *what {
             What::Executed { exec, key, session, charge, client, request, call } => {
                 self.counts.executions += 1;
                 let (produced, stopped) = (None, None);
@@ -243,15 +258,6 @@ impl Facts {
             What::Stopped { exec } => {
                 if let Some(executed) = self.executions.get_mut(&exec) {
                     executed.stopped = Some(at_ms);
-                }
-            }
-            What::Settled { asking, ref outcome, .. } => {
-                if let Outcome::Answered(_, recorded) = outcome {
-                    self.counts.answered += 1;
-                    self.counts.recorded += u64::from(*recorded);
-                }
-                if let Some(asked) = self.askings.get_mut(&asking) {
-                    asked.outcome = Some((at_ms, outcome.clone()));
                 }
             }
             _ => {}

@@ -194,7 +194,7 @@ fn an_answer_that_is_dropped_doubled_or_given_to_another_is_seen() {
     let told = |at_ms, exec, meant| (at_ms, What::AnswerTold { exec, meant });
     assert_eq!(with(9_000, vec![taken.clone(), told(90, 1, Some(1))]), [""; 0]);
     assert_eq!(with(9_000, vec![taken.clone()]), [TOLD]);
-    assert_eq!(with(9_000, vec![taken.clone(), (95, What::Crashed { life: 1 })]), [""; 0]);
+    assert_eq!(with(9_000, vec![taken, (95, What::Crashed { life: 1 })]), [""; 0]);
     assert_eq!(with(9_000, vec![told(90, 1, Some(1)), told(91, 1, Some(1))]), [TOLD]);
     assert_eq!(with(9_000, vec![told(90, 1, Some(2))]), [TOLD]);
     assert_eq!(with(9_000, vec![told(90, 7, Some(7))]), [TOLD]);
@@ -239,7 +239,7 @@ fn a_drain_that_gives_up_what_runs_is_seen_and_so_is_a_session_that_is_gone() {
         vec![(100, What::Draining { life }), (100 + ms, What::Drained { life, left })]
     };
     let unread = (99, What::Left { conn: 1, how: Leave::Close });
-    assert_eq!(with(2_000, [drains(3_000, 0), vec![unread.clone()]].concat()), [""; 0]);
+    assert_eq!(with(2_000, [drains(3_000, 0), vec![unread]].concat()), [""; 0]);
     assert_eq!(with(2_000, drains(3_000, 0)), [KEEPS], "its answer did not arrive");
     assert_eq!(with(9_000, drains(3_000, 0)), [KEEPS]);
     assert_eq!(with(50_000, drains(30_000, 0)), [""; 0], "it had no more time");
