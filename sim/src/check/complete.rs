@@ -3,7 +3,7 @@
 use rejoin_core::settings::OnRepeat;
 
 use super::facts::Facts;
-use super::known::{Asked, Executed, Lost, Post};
+use super::known::{Asked, Connection, Executed, Lost, Post};
 use super::{Verdict, Violation};
 use crate::history::{Asking, Conn, Exec, Mark, Outcome, Wish};
 use crate::plan::{Plan, Server};
@@ -38,35 +38,38 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     }
 }
 
-/// Once a GET carries a stream, no older connection of it is given the answer too.
+/// Once a GET carries a stream, an answer that comes then is given to no older connection of it.
 fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, String)> {
     let gets = facts.connections.iter().filter(|(_, known)| known.resumed_for.contains(&asking));
     for (get, connection) in gets.clone() {
         let Some((asked_ms, _)) = connection.resumes else { continue };
         let Some(&(head_ms, 200, _)) = connection.heads.first() else { continue };
-        let own_posts = asked.posts.iter().filter(|post| post.at_ms < asked_ms);
-        for post in own_posts {
-            // Of a POST that repeats, the answer is a record of its own.
-            let is_own = |exec: &Exec| {
-                facts.executions.get(exec).is_some_and(|executed| executed.request == post.request)
-            };
+        // What was handed over before may still wait for its place in a kernel.
+        let is_later = |executed: &Executed| executed.produced.is_some_and(|p| p.0 > head_ms);
+        let late = |known: &Connection, is_own: &dyn Fn(Exec, &Executed) -> bool| {
+            let written = known.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
+            written.copied().find(|(_, exec)| {
+                let executed = facts.executions.get(exec);
+                executed.is_some_and(|executed| is_later(executed) && is_own(*exec, executed))
+            })
+        };
+        let tell = |(at_ms, exec): (u64, Exec)| {
+            let what =
+                format!("the answer of {exec} is written to a connection that {get} took over");
+            (at_ms, what)
+        };
+        for post in asked.posts.iter().filter(|post| post.at_ms < asked_ms) {
             let Some(older) = facts.connections.get(&post.conn) else { continue };
-            let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
-            if let Some((at_ms, exec)) = late.find(|(_, exec)| is_own(exec)) {
-                let what =
-                    format!("the answer of {exec} is written to a connection that {get} took over");
-                return Some((*at_ms, what));
+            // Of a POST that repeats, the answer is a record of its own.
+            if let Some(found) = late(older, &|_, executed| executed.request == post.request) {
+                return Some(tell(found));
             }
         }
+        let is_of_it = |exec: Exec| connection.written.iter().any(|(_, other)| *other == exec);
         let older = gets.clone().filter(|(_, known)| known.resumes.is_some_and(|r| r.0 < asked_ms));
         for (_, older) in older {
-            let mut late = older.written.iter().filter(|(at_ms, _)| *at_ms > head_ms);
-            let is_of_it = |exec: &Exec| connection.written.iter().any(|(_, other)| other == exec);
-            if let Some((at_ms, exec)) = late.find(|(_, exec)| is_of_it(exec)) {
-                return Some((
-                    *at_ms,
-                    format!("the answer of {exec} is written to an older GET than {get}"),
-                ));
+            if let Some(found) = late(older, &|exec, _| is_of_it(exec)) {
+                return Some(tell(found));
             }
         }
     }
@@ -129,7 +132,8 @@ fn is_unknown(plan: &Plan, facts: &Facts, wish: Wish) -> bool {
     let mut posts = facts.askings_of(wish).flat_map(|asked| &asked.posts);
     posts.any(|post| {
         let own = facts.executions_of(wish).map(|(_, executed)| executed);
-        let mut own = own.filter(|e| e.request == post.request && e.at_ms >= post.at_ms).peekable();
+        let is_own = |e: &&Executed| facts.post_of(e).is_some_and(|own| std::ptr::eq(own, post));
+        let mut own = own.filter(is_own).peekable();
         if own.peek().is_none() {
             return is_lost_on_its_way(facts, post);
         }
@@ -158,6 +162,21 @@ fn has_lost_all(facts: &Facts, post: &Post) -> bool {
     losses.any(|(_, lost)| lost == Lost::Ledger)
 }
 
+/// When what was to be had of the server at `from_ms` is here: once the gateway and the way to the
+/// server have been there for long enough.
+fn fetched_ms(facts: &Facts, from_ms: u64) -> u64 {
+    let all = [&facts.down, &facts.draining, &facts.away].map(|periods| periods.all());
+    let mut troubles: Vec<_> = all.into_iter().flatten().collect();
+    troubles.sort_unstable();
+    let mut due_ms = from_ms.saturating_add(FETCHED_MS);
+    for (began_ms, ended_ms) in troubles {
+        if began_ms <= due_ms && ended_ms > from_ms {
+            due_ms = due_ms.max(ended_ms.saturating_add(FETCHED_MS));
+        }
+    }
+    due_ms
+}
+
 fn is_lost_in_its_run(plan: &Plan, facts: &Facts, post: &Post, executed: &Executed) -> bool {
     let (began_ms, session) = (executed.at_ms, executed.session);
     let begun_ms = durable_ms(facts, began_ms);
@@ -172,7 +191,7 @@ fn is_lost_in_its_run(plan: &Plan, facts: &Facts, post: &Post, executed: &Execut
     let was_cut = is_web
         && (facts.losses_of(session, began_ms, ended_ms).any(is_cut)
             || facts.away.overlap(began_ms, ended_ms));
-    let ended_ms = if was_cut { ended_ms.saturating_add(FETCHED_MS) } else { ended_ms };
+    let ended_ms = if was_cut { fetched_ms(facts, ended_ms) } else { ended_ms };
     facts.losses_of(session, began_ms, ended_ms).any(|(_, lost)| match lost {
         Lost::Server | Lost::Ledger => true,
         // A server elsewhere gives its answer also to the gateway's next life.

@@ -46,8 +46,7 @@ fn dropped(
 ) -> Option<String> {
     let session = executed.session;
     let ran = executed.at_ms < began_ms && executed.ended_ms() > began_ms;
-    let mut posts = facts.askings_of(executed.wish()).flat_map(|asked| &asked.posts);
-    let post = posts.find(|post| post.request == executed.request)?;
+    let post = facts.post_of(executed)?;
     // Of what an earlier life began, this one knows how to go on: it need not wait.
     let mut losses = facts.losses_of(session, post.at_ms, ended_ms);
     let is_lost = losses.any(|(at_ms, lost)| (at_ms, lost) != (ended_ms, Lost::Drained));

@@ -83,6 +83,7 @@ impl Facts {
                 let connection = self.connection(conn);
                 connection.asked.push(at);
                 connection.resumes = Some((at, session));
+                self.listeners.entry(session).or_default().conns.push(conn);
             }
             What::Noted { session, note } => {
                 self.listeners.entry(session).or_default().said.push((at, note));
@@ -273,6 +274,14 @@ impl Facts {
     pub fn executions_of(&self, wish: Wish) -> impl Iterator<Item = (Exec, &Executed)> {
         let all = self.executions.iter().map(|(exec, executed)| (*exec, executed));
         all.filter(move |(_, executed)| executed.wish() == wish)
+    }
+
+    /// The POST that an execution is of.
+    pub fn post_of(&self, executed: &Executed) -> Option<&Post> {
+        let posts = self.askings_of(executed.wish()).flat_map(|asked| &asked.posts);
+        posts
+            .filter(|post| post.request == executed.request && post.at_ms <= executed.at_ms)
+            .max_by_key(|post| post.at_ms)
     }
 
     /// When and where the result of an execution came into a kernel.

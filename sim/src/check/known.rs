@@ -125,6 +125,7 @@ impl Connection {
 /// What a server says of its own in a session, and what its client hears of that.
 #[derive(Clone, Debug, Default)]
 pub struct Listener {
+    pub conns: Vec<Conn>,
     pub said: Vec<(u64, u32)>,
     pub heard: Vec<(u64, u32)>,
     /// When its client stopped to listen.

@@ -11,6 +11,8 @@ use crate::plan::Plan;
 const PROPERTY: &str = "good clients are not refused";
 /// A twin waits so long for its first (`hold_max_ms`).
 const HOLD_MAX_MS: u64 = 10_000;
+/// A twin asks its first for a sign of life, for so long (`liveness_answer_ms`, and the way).
+const LIVENESS_MS: std::ops::Range<u64> = 2_000..3_500;
 /// `request_in_flight`: a twin whose first outlives that.
 const IN_FLIGHT: i64 = 40902;
 /// `not_idempotent`: a repeat, where the plan says so.
@@ -65,12 +67,15 @@ fn is_allowed(
 ) -> bool {
     let others = || facts.askings.values().filter(|other| !std::ptr::eq(*other, asked));
     let has_sister = others().any(|other| other.wish() == asked.wish());
+    let waited_ms = at_ms - post.at_ms;
+    // The first gave no sign of life: its client reads late, and takes no comment either.
+    let is_unheard = LIVENESS_MS.contains(&waited_ms);
     match code {
-        IN_FLIGHT => has_sister && at_ms >= post.at_ms + HOLD_MAX_MS,
+        IN_FLIGHT => has_sister && (waited_ms >= HOLD_MAX_MS || is_unheard),
         // Under `proved` the answer of the first counts as missing until its client says otherwise.
         NOT_IDEMPOTENT => {
-            let is_strict = (plan.delivery, plan.on_repeat) == (Delivery::Proved, OnRepeat::Reject);
-            has_sister && is_strict
+            let is_missing = plan.delivery == Delivery::Proved || is_unheard;
+            has_sister && plan.on_repeat == OnRepeat::Reject && is_missing
         }
         // Of a call that its client cancelled nobody knows how far it came.
         UNKNOWN => {
