@@ -53,6 +53,7 @@ fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, S
                 executed.is_some_and(|executed| is_later(executed) && is_own(*exec, executed))
             })
         };
+        let is_of_it = |exec: Exec| connection.written.iter().any(|(_, other)| *other == exec);
         let tell = |(at_ms, exec): (u64, Exec)| {
             let what =
                 format!("the answer of {exec} is written to a connection that {get} took over");
@@ -61,11 +62,12 @@ fn written_twice(facts: &Facts, asking: Asking, asked: &Asked) -> Option<(u64, S
         for post in asked.posts.iter().filter(|post| post.at_ms < asked_ms) {
             let Some(older) = facts.connections.get(&post.conn) else { continue };
             // Of a POST that repeats, the answer is a record of its own.
-            if let Some(found) = late(older, &|_, executed| executed.request == post.request) {
+            let is_own =
+                |exec, executed: &Executed| executed.request == post.request && is_of_it(exec);
+            if let Some(found) = late(older, &is_own) {
                 return Some(tell(found));
             }
         }
-        let is_of_it = |exec: Exec| connection.written.iter().any(|(_, other)| *other == exec);
         let older = gets.clone().filter(|(_, known)| known.resumes.is_some_and(|r| r.0 < asked_ms));
         for (_, older) in older {
             if let Some(found) = late(older, &|exec, _| is_of_it(exec)) {

@@ -142,6 +142,8 @@ fn has_verdict(
     let in_time = |at_ms: &u64| (sent_ms..=due_ms).contains(at_ms);
     plan.on_repeat == OnRepeat::Join
         || connection.says.iter().any(in_time)
+        // A client may read late what is there.
+        || connection.marks.iter().any(|(at_ms, _)| in_time(at_ms))
         || connection.heads.iter().any(|(at_ms, status, _)| *status != 200 && in_time(at_ms))
         || facts.losses_of(post.session, sent_ms, due_ms).next().is_some()
         || facts.executions_of(wish).any(|(_, executed)| {

@@ -69,8 +69,13 @@ fn untold_cancel(
             && executed.ended_ms() > taken_ms
     };
     let mut running = facts.executions.values().filter(runs);
-    // Of several with one id, none is cancelled (design section 5).
+    // Of several with one id, none is cancelled (design section 5); a repeat that waits is one.
     let (Some(executed), None) = (running.next(), running.next()) else { return None };
+    let mut posts = facts.askings_of(executed.wish()).flat_map(|asked| &asked.posts);
+    let repeats = executed.at_ms..=taken_ms;
+    if posts.any(|post| post.request == request && repeats.contains(&post.at_ms)) {
+        return None;
+    }
     let due_ms = taken_ms + TOLD_MAX_MS;
     let call = executed.call;
     let is_told = |what: &What| *what == What::CancelTold { session, call };
