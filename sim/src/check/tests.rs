@@ -279,18 +279,18 @@ fn an_answer_that_comes_twice_is_seen() {
     let mark = Mark::Answer(1);
     twice.push((10, What::Read { client: 0, asking: 1, conn: 1, mark }));
     assert_eq!(properties(&plan(), twice), ["completeness"]);
-    // Written to the POST's connection after a GET had the stream.
+    // Written to the POST's connection too, though a GET had the stream before it came.
     let (session, conn) = (1, 2);
-    let written = |at_ms| {
+    let taken_over = |head_ms| {
         let mut history = good();
         history.push((5, What::Resumed { client: 0, asking: 1, session, conn }));
-        history.push((6, What::Head { conn, status: 200, replays: false }));
-        history.push((at_ms, What::Written { conn: 1, mark }));
+        history.push((head_ms, What::Head { conn, status: 200, replays: false }));
+        history.extend([1, 2].map(|conn| (9, What::Written { conn, mark })));
         history.push((12, What::Left { conn, how: Leave::Close }));
         properties(&plan(), history)
     };
-    assert_eq!(written(6), [""; 0]);
-    assert_eq!(written(7), ["completeness"]);
+    assert_eq!(taken_over(8), [""; 0]);
+    assert_eq!(taken_over(7), ["completeness"]);
 }
 
 #[test]
