@@ -2,11 +2,20 @@
 //! configuration.
 
 mod complete;
+mod drained;
 mod facts;
 mod isolation;
+mod known;
 mod live;
 mod once;
 mod order;
+mod periods;
+mod refused;
+mod rows;
+mod standalone;
+mod told;
+
+use std::collections::BTreeMap;
 
 use crate::history::Record;
 use crate::plan::Plan;
@@ -28,6 +37,10 @@ pub struct Verdict {
     /// Executions that were too many, and that no server can prevent under this configuration, by
     /// the documented limit.
     pub limits: Vec<&'static str>,
+    /// Refusals of clients that did nothing wrong, by their code.
+    pub refused: BTreeMap<i64, u64>,
+    /// See [`rows::rows`].
+    pub rows: BTreeMap<&'static str, u64>,
     pub counts: Counts,
 }
 
@@ -46,17 +59,26 @@ pub struct Counts {
     pub waited: u64,
     pub resumed: u64,
     pub crashes: u64,
+    pub drains: u64,
+    pub ledgers_lost: u64,
+    /// Messages of the standalone stream that were read.
+    pub heard: u64,
     pub virtual_ms: u64,
 }
 
 /// Runs all checkers.
 pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     let facts = Facts::of(records);
-    let mut verdict = Verdict { counts: facts.counts, ..Verdict::default() };
+    let mut verdict =
+        Verdict { counts: facts.counts, rows: rows::rows(&facts), ..Verdict::default() };
     once::check(plan, &facts, &mut verdict);
     complete::check(plan, &facts, &mut verdict);
     order::check(plan, &facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
+    drained::check(&facts, &mut verdict);
+    standalone::check(&facts, &mut verdict);
+    told::check(plan, &facts, &mut verdict);
+    refused::check(plan, &facts, &mut verdict);
     live::check(plan, &facts, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at_ms);
     verdict

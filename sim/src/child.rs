@@ -1,6 +1,7 @@
 //! A server that lives and dies with the gateway, like one on standard input and output.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::Tools;
+use crate::tool::{NOTES, Tools};
 
 /// Messages that wait each way.
 const QUEUE_MAX: usize = 64;
@@ -29,12 +30,25 @@ pub struct Children {
     random: Arc<Mutex<Random>>,
     /// Counts the deaths.
     deaths: Arc<watch::Sender<u64>>,
+    /// Those that live.
+    living: Arc<AtomicUsize>,
 }
 
 impl Children {
     pub fn new(tools: Tools, history: History, random: Random) -> Self {
         let deaths = Arc::new(watch::Sender::new(0));
-        Self { tools, history, random: Arc::new(Mutex::new(random)), deaths }
+        Self {
+            tools,
+            history,
+            random: Arc::new(Mutex::new(random)),
+            deaths,
+            living: Arc::default(),
+        }
+    }
+
+    /// How many live.
+    pub fn living(&self) -> usize {
+        self.living.load(Ordering::Relaxed)
     }
 
     /// All that run die.
@@ -101,17 +115,24 @@ impl Child {
         mut deaths: watch::Receiver<u64>,
     ) {
         let mut tools = JoinSet::new();
+        tools.spawn(say(self.children.tools.clone(), self.session, self.events.clone()));
+        self.children.living.fetch_add(1, Ordering::Relaxed);
         let reason = loop {
             tokio::select! {
                 biased;
                 _ = deaths.changed() => break CloseReason::Exited { code: 1 },
                 Some(_) = tools.join_next() => {}
                 command = commanded.recv() => match command {
-                    None | Some(Command::End | Command::Leave) => break CloseReason::Ended,
+                    Some(Command::Leave) => break CloseReason::Ended,
+                    None | Some(Command::End) => {
+                        self.children.tools.ended(self.session);
+                        break CloseReason::Ended;
+                    }
                     Some(command) => self.obey(command, &mut tools).await,
                 },
             }
         };
+        self.children.living.fetch_sub(1, Ordering::Relaxed);
         tools.shutdown().await;
         // Whoever does not listen any more does not need to know.
         let _told = self.events.send(Event::Closed { reason }).await.is_ok();
@@ -131,7 +152,9 @@ impl Child {
                 ));
                 self.running.insert(call, task);
             }
-            Command::Cancel { call, .. } => {
+            Command::Cancel { call, message } => {
+                let message = serde_json::from_slice(&message).unwrap_or_default();
+                self.children.tools.cancelled(self.session, &message);
                 // Half of the servers stop; the others answer all the same.
                 if self.children.percent(50)
                     && let Some(task) = self.running.remove(&call)
@@ -143,6 +166,17 @@ impl Child {
                 self.children.tools.answered(&serde_json::from_slice(&message).unwrap_or_default());
             }
             _ => {}
+        }
+    }
+}
+
+/// What it says of its own.
+async fn say(tools: Tools, session: usize, events: mpsc::Sender<Event>) {
+    for _ in 0..NOTES {
+        let message = Bytes::from(tools.note(session).await);
+        let event = Event::Message { channel: Channel::Unknown, message, cursor: None };
+        if events.send(event).await.is_err() {
+            return;
         }
     }
 }

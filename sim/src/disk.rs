@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use crate::history::{History, What};
 use crate::random::Random;
 
-/// The epoch of the ledger: it is never lost.
+/// The epoch of the first ledger. Each that is lost is followed by another.
 const EPOCH: u64 = 7;
 
 /// How the disk behaves.
@@ -44,12 +44,14 @@ pub struct Disk {
 }
 
 struct Shared {
-    store: MemoryStore,
+    limits: MemoryLimits,
     history: History,
     state: Mutex<State>,
 }
 
 struct State {
+    store: Arc<MemoryStore>,
+    epoch: u64,
     pace: Pace,
     random: Random,
     life: u32,
@@ -62,10 +64,10 @@ impl Disk {
     /// # Errors
     /// If the memory store cannot be made.
     pub fn new(limits: MemoryLimits, history: History, random: Random) -> Result<Self, OpenError> {
-        let store = MemoryStore::new(limits)?;
-        let pace = Pace::default();
-        let state = State { pace, random, life: 0, next: 0, pending: BTreeMap::new() };
-        Ok(Self { shared: Arc::new(Shared { store, history, state: Mutex::new(state) }) })
+        let store = Arc::new(MemoryStore::new(limits)?);
+        let (pace, pending) = (Pace::default(), BTreeMap::new());
+        let state = State { store, epoch: EPOCH, pace, random, life: 0, next: 0, pending };
+        Ok(Self { shared: Arc::new(Shared { limits, history, state: Mutex::new(state) }) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -73,13 +75,29 @@ impl Disk {
     }
 
     pub fn set_pace(&self, pace: Pace) {
-        self.state().pace = pace;
+        let before = std::mem::replace(&mut self.state().pace, pace);
+        if before != pace {
+            let disturbed = pace != Pace::default();
+            self.shared.history.record(What::Disk { disturbed });
+        }
+    }
+
+    /// Nothing of what was written is there any more. No gateway runs on it now.
+    ///
+    /// # Errors
+    /// If the memory store cannot be made.
+    pub fn lose(&self) -> Result<(), OpenError> {
+        let store = Arc::new(MemoryStore::new(self.shared.limits)?);
+        let mut state = self.state();
+        (state.store, state.epoch) = (store, state.epoch + 1);
+        self.shared.history.record(What::LedgerLost);
+        Ok(())
     }
 
     /// The gateway's process ends, and each commit on its way was applied, or not.
     pub fn kill(&self) {
         let mut applied = Vec::new();
-        {
+        let store = {
             let mut state = self.state();
             state.life += 1;
             for commit in std::mem::take(&mut state.pending).into_values() {
@@ -87,18 +105,21 @@ impl Disk {
                     applied.push(commit);
                 }
             }
-        }
+            Arc::clone(&state.store)
+        };
         for (session, fence, version, batch) in applied {
             // One that does not fit any more was not applied.
-            let _applied =
-                at_once(self.shared.store.commit(session, fence, version, batch)).is_ok();
+            let _applied = at_once(store.commit(session, fence, version, batch)).is_ok();
         }
     }
 
     /// The store as the process of this life sees it.
     pub fn open(&self) -> Arc<dyn Store> {
-        let life = self.state().life;
-        Arc::new(Mounted { disk: self.clone(), life })
+        let (life, store, epoch) = {
+            let state = self.state();
+            (state.life, Arc::clone(&state.store), state.epoch)
+        };
+        Arc::new(Mounted { disk: self.clone(), life, store, epoch })
     }
 }
 
@@ -125,6 +146,8 @@ fn at_once<F: Future>(future: F) -> F::Output {
 struct Mounted {
     disk: Disk,
     life: u32,
+    store: Arc<MemoryStore>,
+    epoch: u64,
 }
 
 enum Fate {
@@ -148,7 +171,7 @@ impl Mounted {
     }
 
     fn store(&self) -> &MemoryStore {
-        &self.disk.shared.store
+        &self.store
     }
 }
 
@@ -159,7 +182,7 @@ fn broken() -> Failure {
 #[async_trait]
 impl Store for Mounted {
     fn epoch(&self) -> Option<u64> {
-        Some(EPOCH)
+        Some(self.epoch)
     }
 
     async fn sessions(
@@ -216,7 +239,7 @@ impl Store for Mounted {
         if let Fate::Done = fate {
             return at_once(commit);
         }
-        self.disk.shared.history.record(What::StoreFailed);
+        self.disk.shared.history.record(What::StoreFailed { store_key: session });
         match fate {
             Fate::Lost => Err(CommitError::Io(broken())),
             _ => {

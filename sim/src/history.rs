@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rejoin_core::id::Digest32;
 use tokio::time::Instant;
 
 /// The number of a connection, in the order in which they were opened.
@@ -11,8 +12,15 @@ pub type Conn = u32;
 pub type Exec = u32;
 /// The number of an asking: one wish of one client.
 pub type Asking = u32;
-/// The number in a call's arguments. Twins have the same.
+/// The number in a call's arguments. Twins have the same, and so may clients that are nobody to
+/// each other.
 pub type Key = u32;
+/// A client and what it wants: what may be asked once, or on purpose again.
+pub type Wish = (usize, Key);
+/// A JSON-RPC id that a client gave a request of its own.
+pub type RequestId = u64;
+/// The id under which the server knows a call of a session.
+pub type CallNumber = u64;
 
 /// What can be recognised in the bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +31,8 @@ pub enum Mark {
     Progress(Exec, u32),
     /// What it asks its client.
     Ask(Exec),
+    /// What a server says of its own in a session, by its number from 1.
+    Note(usize, u32),
     /// The comment after a replay.
     ReplayEnd,
 }
@@ -72,16 +82,30 @@ pub enum What {
     Started { life: u32, skew_ms: i64 },
     /// It was killed.
     Crashed { life: u32 },
+    /// It ends in order from now on.
+    Draining { life: u32 },
+    /// It has ended so; with so many servers of its own that live on.
+    Drained { life: u32, left: usize },
+    /// The disk is another one: nothing of before is on it.
+    LedgerLost,
     /// The server died, and with it what ran.
     ServerDied,
     /// The server's connections broke.
     ServerCut,
-    /// The store failed a commit.
-    StoreFailed,
+    /// The server cannot be reached, or can again.
+    ServerAway { away: bool },
+    /// The store failed a commit of a session (the digest of its id).
+    StoreFailed { store_key: Digest32 },
+    /// The disk is slow or fails, or does no longer.
+    Disk { disturbed: bool },
+    /// Nothing new connects, or does again.
+    Dark { dark: bool },
     /// A client is connected.
     Connected { conn: Conn, client: usize },
     /// Bytes came into the kernel of the client's side, or of the proxy's in its place.
     InKernel { conn: Conn, mark: Mark },
+    /// The gateway's program has written an answer.
+    Written { conn: Conn, mark: Mark },
     /// A reset came to a living gateway.
     ResetSeen { conn: Conn },
     /// Bytes moved between two kernels.
@@ -92,12 +116,21 @@ pub enum What {
     Over { conn: Conn },
     /// The network does no longer carry a connection, or does again.
     Blocked { conn: Conn, to_client: bool, blocked: bool },
+    /// A client begins to open a session.
+    Opening { session: usize },
     /// A session was opened.
-    Session { client: usize, session: usize, principal: Option<u32> },
-    /// A client wants something once.
-    Asked { client: usize, asking: Asking, key: Key, token: bool, charge: bool },
+    Session { client: usize, session: usize, principal: Option<u32>, store_key: Digest32 },
+    /// A client wants something once. Whoever has the same token of a client wants the same.
+    Asked { client: usize, asking: Asking, key: Key, token: Option<Key>, charge: bool },
     /// It says so: a POST.
-    Posted { client: usize, asking: Asking, session: usize, conn: Conn, attempt: u32 },
+    Posted {
+        client: usize,
+        asking: Asking,
+        session: usize,
+        conn: Conn,
+        attempt: u32,
+        request: RequestId,
+    },
     /// It asks for the rest of a stream.
     Resumed { client: usize, asking: Asking, session: usize, conn: Conn },
     /// The head of an answer.
@@ -108,8 +141,42 @@ pub enum What {
     Read { client: usize, asking: Asking, conn: Conn, mark: Mark },
     /// A client's code read an error for an asking.
     Error { client: usize, asking: Asking, conn: Conn, code: i64 },
-    /// The tool runs.
-    Executed { exec: Exec, key: Key, session: usize, charge: bool },
+    /// The tool runs, for this request of a client; as the server sees it.
+    Executed {
+        exec: Exec,
+        key: Key,
+        session: usize,
+        charge: bool,
+        client: usize,
+        request: RequestId,
+        call: CallNumber,
+    },
+    /// A server says something of its own.
+    Noted { session: usize, note: u32 },
+    /// A client asks for the standalone stream; from a cursor, or as it stands.
+    Listening { client: usize, session: usize, conn: Conn, resumes: bool },
+    /// It has read something there.
+    Heard { session: usize, conn: Conn, note: u32 },
+    /// It listens no more.
+    Deaf { session: usize },
+    /// A client cancels a request.
+    Cancelling { session: usize, request: RequestId },
+    /// The gateway has taken that.
+    CancelTaken { session: usize, request: RequestId },
+    /// The server is told that a call is cancelled.
+    CancelTold { session: usize, call: CallNumber },
+    /// The gateway has taken a client's answer to what an execution asked.
+    AnswerTaken { session: usize, exec: Exec },
+    /// The server is told an answer to it: for what its client meant it, if it is one of a client.
+    AnswerTold { exec: Exec, meant: Option<Exec> },
+    /// A client ends its session.
+    Ending { session: usize },
+    /// The gateway says that it is over.
+    EndTaken { session: usize },
+    /// The server is told to end a session.
+    EndTold { session: usize },
+    /// A client asks for something that nothing may hold.
+    Pinged { client: usize, session: usize, conn: Conn },
     /// The tool has given its result, after so many steps of progress.
     Produced { exec: Exec, steps: u32 },
     /// The tool ends without a result: it was cancelled.
@@ -175,10 +242,24 @@ pub fn print(records: &[Record]) -> String {
         let _ = match what {
             What::Gateway(text) => writeln!(log, "{at_ms:>8}       {text}"),
             What::Plan(text) | What::Told(text) => writeln!(log, "{at_ms:>8} {text}"),
+            What::StoreFailed { store_key } => {
+                writeln!(log, "{at_ms:>8} StoreFailed {{ {} }}", short(store_key))
+            }
+            What::Session { client, session, principal, store_key } => writeln!(
+                log,
+                "{at_ms:>8} Session {{ client: {client}, session: {session}, \
+                 principal: {principal:?}, {} }}",
+                short(store_key)
+            ),
             other => writeln!(log, "{at_ms:>8} {other:?}"),
         };
     }
     log
+}
+
+/// As the gateway's log names a session.
+fn short(store_key: &Digest32) -> String {
+    store_key.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number that tells two logs apart (FNV-1a).

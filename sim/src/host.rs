@@ -54,6 +54,14 @@ impl Behind {
         }
     }
 
+    /// How many servers of the gateway's own live.
+    fn living(&self) -> usize {
+        match self {
+            Self::Children(children) => children.living(),
+            Self::Web(_) => 0,
+        }
+    }
+
     /// What runs ends, and sessions are forgotten.
     pub fn die(&self) {
         match self {
@@ -157,12 +165,14 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the gateway in order.
+    /// Ends the gateway in order, as `rejoin serve` does at SIGTERM: it drains, what serves and
+    /// what keeps house end by themselves, and then the process does.
     pub async fn end(&self) {
-        let (gateway, tasks) = {
+        let (life, gateway, tasks) = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-            (life.gateway.take(), std::mem::take(&mut life.tasks))
+            (life.number, life.gateway.take(), std::mem::take(&mut life.tasks))
         };
+        self.history.record(What::Draining { life });
         if let Some(gateway) = gateway {
             gateway.drain().await;
         }
@@ -170,7 +180,13 @@ impl Host {
             // A task that failed has said so.
             let _ended = task.await.is_ok();
         }
-        self.kill(false);
+        let left = self.behind.living();
+        self.history.record(What::Drained { life, left });
+        self.disk.kill();
+        self.net.kill(false);
+        if left > 0 {
+            self.behind.gateway_died();
+        }
     }
 
     /// Kills the gateway. Whatever still runs of it reaches neither disk nor network any more.

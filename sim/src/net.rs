@@ -21,7 +21,7 @@ use rejoin_gateway::listen::Listener;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::history::{History, What};
+use crate::history::{History, Leave, What};
 use crate::random::Random;
 
 pub use self::carrier::marks;
@@ -54,8 +54,9 @@ struct Shared {
 struct State {
     random: Random,
     next: u32,
-    /// True while a gateway listens.
+    /// True while a gateway listens, at the newest door.
     is_open: bool,
+    door: u32,
     /// Connections that nobody has accepted yet.
     waiting: VecDeque<End>,
     /// All connections of the gateway's side that may still carry something.
@@ -70,6 +71,7 @@ impl Net {
             random,
             next: 1,
             is_open: false,
+            door: 0,
             waiting: VecDeque::new(),
             links: Vec::new(),
             dark: false,
@@ -92,7 +94,7 @@ impl Net {
         let upstream = match self.reach(client).await {
             Ok(upstream) => upstream,
             Err(error) => {
-                far.leave(crate::history::Leave::Close);
+                far.leave(Leave::Close);
                 return Err(error);
             }
         };
@@ -142,8 +144,10 @@ impl Net {
 
     /// A gateway listens from now on.
     pub fn open(&self) -> Door {
-        self.state().is_open = true;
-        Door { net: self.clone() }
+        let mut state = self.state();
+        state.is_open = true;
+        state.door += 1;
+        Door { net: self.clone(), number: state.door }
     }
 
     /// The gateway's process was killed: its kernel closes what it had open. If its whole host went
@@ -178,7 +182,9 @@ impl Net {
 
     /// Nothing new connects while it is dark.
     pub fn darken(&self, dark: bool) {
-        self.state().dark = dark;
+        if std::mem::replace(&mut self.state().dark, dark) != dark {
+            self.shared.history.record(What::Dark { dark });
+        }
     }
 
     /// Something in the middle cuts one living connection, or all: a reset, or an end, both ways.
@@ -203,6 +209,25 @@ impl Net {
 /// Where a gateway accepts.
 pub struct Door {
     net: Net,
+    number: u32,
+}
+
+/// A listener that is closed refuses, and resets what nobody has accepted.
+impl Drop for Door {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.net.state();
+            // After a kill the next life may listen already.
+            if state.door != self.number {
+                return;
+            }
+            state.is_open = false;
+            std::mem::take(&mut state.waiting)
+        };
+        for end in waiting {
+            end.leave(Leave::Reset);
+        }
+    }
 }
 
 impl Listener for Door {

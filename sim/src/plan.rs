@@ -1,5 +1,7 @@
 //! What a seed stands for: a configuration, the clients, and what goes wrong.
 
+use std::collections::BTreeMap;
+
 use rejoin_core::policy::Ablation;
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 
@@ -11,6 +13,8 @@ use crate::tool::Work;
 
 /// The arguments of calls that come beside a resumed stream begin here.
 const CHASE_KEY: Key = 500;
+/// Clients of one principal have keys so far apart. Those of different ones have the same.
+const KEYS_EACH: Key = 100;
 
 /// Everything that is decided beforehand.
 #[derive(Clone, Debug)]
@@ -69,9 +73,32 @@ pub struct ClientPlan {
     pub batches: Vec<(u64, [Work; 2])>,
     /// When it tries to get in with what is another's.
     pub intrudes_ms: Option<u64>,
-    /// It ends its session when it is done.
-    pub deletes: bool,
+    /// When it pings.
+    pub pings: Vec<u64>,
+    /// How it listens to what its server says of its own.
+    pub listens: Option<ListenPlan>,
+    /// It ends its session when it is done; with a call that runs, or not.
+    pub deletes: Option<Deletes>,
     pub askings: Vec<AskPlan>,
+}
+
+/// A client that reads its session's standalone stream.
+#[derive(Clone, Debug)]
+pub struct ListenPlan {
+    pub at_ms: u64,
+    /// It leaves its connections after so long, one after the other, and resumes.
+    pub leaves: Vec<u64>,
+    /// After so long.
+    pub retry_ms: u64,
+}
+
+/// How a client ends its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletes {
+    /// When nothing of it runs.
+    Idle,
+    /// While a call runs.
+    Running,
 }
 
 /// Something that a client wants once.
@@ -79,7 +106,8 @@ pub struct ClientPlan {
 pub struct AskPlan {
     pub at_ms: u64,
     pub work: Work,
-    pub token: bool,
+    /// Its token's number. Other principals have the same.
+    pub token: Option<Key>,
     /// Each attempt but the last ones is left after so long.
     pub leaves: Vec<(u64, Leave)>,
     pub cancel_ms: Option<u64>,
@@ -97,7 +125,7 @@ impl AskPlan {
         Self {
             at_ms: 0,
             work: Work { key, ms: 10, steps: 1, bytes: 0, charge: true, asks: false },
-            token: false,
+            token: None,
             leaves: Vec::new(),
             cancel_ms: None,
             pause_ms: 0,
@@ -131,6 +159,10 @@ pub enum Fault {
         with_host: bool,
         down_ms: u64,
         clock_jump_ms: i64,
+    },
+    /// It is killed, and its disk is lost.
+    LedgerLost {
+        down_ms: u64,
     },
     /// What runs ends, and sessions are forgotten.
     ServerDies,
@@ -171,8 +203,14 @@ impl Plan {
             latency_ms: (low, low + random.one_of(&[0, 5, 60])),
             ack_delay_ms: random.one_of(&[0, 0, 40]),
         };
-        let mut keys = 0;
-        let clients = (0..random.between(1, 3)).map(|_| client(&mut random, &mut keys)).collect();
+        let mut clients: Vec<ClientPlan> = Vec::new();
+        let mut works = BTreeMap::new();
+        for _ in 0..random.between(1, 3) {
+            let principal = principal(&mut random);
+            let is_same = |known: &&ClientPlan| principal.is_some() && known.principal == principal;
+            let keys = KEYS_EACH * clients.iter().filter(is_same).count() as Key;
+            clients.push(client(&mut random, principal, keys, &mut works));
+        }
         let faults = faults(&mut random);
         let calm_ms = 60_000;
         Self {
@@ -208,40 +246,67 @@ impl Plan {
     }
 }
 
-fn client(random: &mut Random, keys: &mut Key) -> ClientPlan {
+fn principal(random: &mut Random) -> Option<u32> {
+    match random.between(0, 3) {
+        0 => None,
+        1 => Some(1),
+        _ => Some(random.between(2, 3) as u32),
+    }
+}
+
+/// A client whose keys come after `keys`; `works`: what others want by theirs.
+fn client(
+    random: &mut Random,
+    principal: Option<u32>,
+    mut keys: Key,
+    works: &mut BTreeMap<Key, Work>,
+) -> ClientPlan {
     let kind = match random.between(0, 5) {
         0 => Kind::Repeats { same_id: true },
         1 | 2 => Kind::Repeats { same_id: false },
         3 | 4 => Kind::Resumes,
         _ => Kind::Aware,
     };
-    let principal = match random.between(0, 3) {
-        0 => None,
-        1 => Some(1),
-        _ => Some(random.between(2, 3) as u32),
-    };
     let mut askings = Vec::new();
     for _ in 0..random.between(1, 4) {
-        *keys += 1;
-        let asking = asking(random, kind, *keys);
+        keys += 1;
+        let mut asking = asking(random, kind, keys);
+        let known = *works.entry(keys).or_insert(asking.work);
+        if random.percent(70) {
+            asking.work = known;
+        }
         // The same once more, on purpose.
-        if random.percent(12) && !asking.token {
+        if random.percent(12) && asking.token.is_none() {
             let later_ms = random.one_of(&[50, 2_000, 20_000]);
             askings.push(AskPlan { at_ms: asking.at_ms + later_ms, ..asking.clone() });
         }
+        // Something else, under a token that was taken.
+        if random.percent(8) && asking.token.is_some() {
+            keys += 1;
+            let work = Work { key: keys, ..asking.work };
+            let (at_ms, leaves) = (asking.at_ms + random.between(50, 9_000), Vec::new());
+            askings.push(AskPlan { at_ms, work, leaves, cancel_ms: None, ..asking.clone() });
+        }
         askings.push(asking);
     }
-    let (pools, deletes) = (random.percent(60), random.percent(20));
     let intrudes_ms = random.percent(25).then(|| random.between(2_000, 40_000));
     let mut batches = Vec::new();
     if random.percent(20) {
         let works = [1, 2].map(|_| {
-            *keys += 1;
-            Work { asks: false, ..asking(random, kind, *keys).work }
+            keys += 1;
+            Work { asks: false, ..asking(random, kind, keys).work }
         });
         batches.push((random.between(0, 25_000), works));
     }
-    ClientPlan { principal, kind, pools, batches, intrudes_ms, deletes, askings }
+    let pools = random.percent(60);
+    let pings = (0..random.one_of(&[0, 1, 6])).map(|_| random.between(0, 40_000)).collect();
+    let listens = random.percent(35).then(|| ListenPlan {
+        at_ms: random.between(0, 20_000),
+        leaves: (0..random.between(0, 3)).map(|_| random.between(100, 12_000)).collect(),
+        retry_ms: random.one_of(&[20, 1_000, 6_000]),
+    });
+    let deletes = random.one_of(&[None, None, None, Some(Deletes::Idle), Some(Deletes::Running)]);
+    ClientPlan { principal, kind, pools, batches, intrudes_ms, pings, listens, deletes, askings }
 }
 
 fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {
@@ -262,10 +327,11 @@ fn asking(random: &mut Random, kind: Kind, key: Key) -> AskPlan {
             random.one_of(&[Leave::Close, Leave::Close, Leave::Reset, Leave::Vanish, Leave::Stay]);
         leaves.push((after_ms, how));
     }
+    let has_token = random.percent(if kind == Kind::Aware { 80 } else { 15 });
     AskPlan {
         at_ms: random.between(0, 25_000),
         work,
-        token: if kind == Kind::Aware { random.percent(80) } else { random.percent(15) },
+        token: has_token.then_some(key),
         leaves,
         cancel_ms: random.percent(8).then(|| random.between(0, 10_000)),
         pause_ms: random.one_of(&[0, 0, 0, 20, 20, 700]),
@@ -294,6 +360,7 @@ fn fault(random: &mut Random) -> Fault {
         }
         5 => Fault::Dark { ms: random.between(100, 10_000) },
         6 if random.percent(40) => Fault::Restart { down_ms: random.one_of(&[1, 3_000]) },
+        7 if random.percent(25) => Fault::LedgerLost { down_ms: random.one_of(&[1, 3_000]) },
         6 | 7 => Fault::Crash {
             with_host: random.percent(25),
             down_ms: random.one_of(&[1, 200, 3_000, 12_000]),

@@ -22,9 +22,13 @@ const SEEDS: u64 = 200;
 const SEARCHED: u64 = 2_000;
 
 /// What must be decided in so many seeds.
-const DECIDED: [&str; 20] = [
+const DECIDED: [&str; 27] = [
+    "row 01 pass",
+    "row 02 reject",
+    "row 03 reject",
     "row 04 attach",
     "row 05 record",
+    "row 06 supersede",
     "row 07 reject",
     "row 08 reject",
     "row 09 join",
@@ -32,14 +36,17 @@ const DECIDED: [&str; 20] = [
     "row 10 reject",
     "row 11 collect",
     "row 11 reject",
+    "row 12 admit",
     "row 13 reject",
     "row 14 probe",
     "row 15 wait",
     "row 16 hold",
     "row 17 reject",
     "row 18 claim",
+    "reason dedup_token_reused",
     "reason not_idempotent",
     "reason outcome_unknown",
+    "reason replay_in_progress",
     "reason request_in_flight",
     "reason state_lost",
     "reason stream_not_drained",
@@ -200,6 +207,9 @@ impl Sum {
         let decided: Vec<_> =
             told.decided.iter().map(|(what, count)| format!("{what}: {count}")).collect();
         println!("  decided: {}", decided.join(", "));
+        let refused: Vec<_> =
+            told.refused.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+        println!("  refusals of clients that did nothing wrong: {}", refused.join(", "));
         println!("  seeds with violations: {violated}");
     }
 }

@@ -9,10 +9,30 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::history::{Exec, History, Key, What};
+use crate::history::{Exec, History, Key, RequestId, What};
 
 /// A tool waits so long for its client, longer than the gateway does.
 const ANSWER_MAX: Duration = Duration::from_secs(90);
+
+/// So often a server says something of its own, and so many times.
+const NOTE_PAUSE: Duration = Duration::from_millis(3_700);
+pub const NOTES: u32 = 12;
+
+/// Where a request says which one it is, for the history: the gateway passes it on as it is.
+pub const REQUEST_META: &str = "simulation/request";
+
+/// What a request says of itself there.
+pub fn request_meta(client: usize, request: RequestId) -> String {
+    format!("{client}/{request}")
+}
+
+/// The client and its request; nobody's, if that does not stand there any more.
+fn whose(request: &Value) -> (usize, RequestId) {
+    let meta = request["params"]["_meta"][REQUEST_META].as_str().unwrap_or_default();
+    let parts = meta.split_once('/');
+    let whose = parts.and_then(|(client, id)| Some((client.parse().ok()?, id.parse().ok()?)));
+    whose.unwrap_or((usize::MAX, 0))
+}
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +83,57 @@ pub struct Tools {
     next: Arc<Mutex<Exec>>,
     /// Executions that wait for their clients.
     waiting: Arc<Mutex<BTreeMap<String, oneshot::Sender<()>>>>,
+    /// What was said in each session.
+    notes: Arc<Mutex<BTreeMap<usize, u32>>>,
 }
 
 impl Tools {
     pub fn new(history: History) -> Self {
-        Self { history, next: Arc::new(Mutex::new(1)), waiting: Arc::default() }
+        Self {
+            history,
+            next: Arc::new(Mutex::new(1)),
+            waiting: Arc::default(),
+            notes: Arc::default(),
+        }
+    }
+
+    /// Something that the server says of its own in a session; after each pause.
+    pub async fn note(&self, session: usize) -> String {
+        sleep(NOTE_PAUSE).await;
+        let note = {
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let note = notes.entry(session).or_default();
+            *note += 1;
+            *note
+        };
+        self.history.record(What::Noted { session, note });
+        let params = json!({ "level": "info", "data": format!("<note {session}/{note}>") });
+        let method = "notifications/message";
+        json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
+    }
+
+    /// The server is told that a call is not wanted any more; returns the call's id there.
+    pub fn cancelled(&self, session: usize, message: &Value) -> u64 {
+        // No call has the number 0.
+        let call = message["params"]["requestId"].as_u64().unwrap_or_default();
+        self.history.record(What::CancelTold { session, call });
+        call
+    }
+
+    /// The server is told that its session is over.
+    pub fn ended(&self, session: usize) {
+        self.history.record(What::EndTold { session });
     }
 
     /// A client, or the gateway in its place, has answered what a tool asked.
     pub fn answered(&self, message: &Value) {
+        if message.get("method").is_some() {
+            return;
+        }
         let id = message["id"].as_str().unwrap_or_default();
+        let exec = id.strip_prefix("ask-").and_then(|exec| exec.parse().ok()).unwrap_or_default();
+        let meant = message["result"]["content"]["exec"].as_u64().map(|exec| exec as Exec);
+        self.history.record(What::AnswerTold { exec, meant });
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(waiting) = waiting {
             // It may be over.
@@ -97,7 +158,7 @@ impl Tools {
     /// Runs a `tools/call`. Each message of progress goes to `out`; returns the response.
     pub async fn run(&self, session: usize, request: &Value, out: mpsc::Sender<String>) -> String {
         let work = Work::of(&request["params"]);
-        let exec = self.begin(session, &work);
+        let exec = self.begin(session, &work, request);
         let token = &request["params"]["_meta"]["progressToken"];
         if work.asks {
             self.ask(exec, &out).await;
@@ -124,14 +185,17 @@ impl Tools {
         json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()
     }
 
-    fn begin(&self, session: usize, work: &Work) -> Exec {
+    fn begin(&self, session: usize, work: &Work, request: &Value) -> Exec {
         let exec = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             *next += 1;
             *next - 1
         };
         let (key, charge) = (work.key, work.charge);
-        self.history.record(What::Executed { exec, key, session, charge });
+        let call = request["id"].as_u64().unwrap_or_default();
+        let (client, request) = whose(request);
+        let executed = What::Executed { exec, key, session, charge, client, request, call };
+        self.history.record(executed);
         exec
     }
 }

@@ -26,11 +26,13 @@ use tower_service::Service;
 use crate::child::{hello, session_of};
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::Tools;
+use crate::tool::{NOTES, Tools};
 
 use self::body::{Log, Said};
 
 const QUEUE_MAX: usize = 64;
+/// The number of a session's standalone stream.
+const STANDALONE: u64 = 0;
 
 /// The server. Clones are the same.
 #[derive(Clone)]
@@ -55,7 +57,6 @@ struct State {
     sessions: BTreeMap<String, Session>,
 }
 
-#[derive(Default)]
 struct Session {
     number: usize,
     streams: BTreeMap<u64, Log>,
@@ -83,19 +84,26 @@ impl Web {
             state.life += 1;
             state.life
         };
-        self.cut();
+        self.disconnect();
         Way { web: self.clone(), life }
     }
 
     /// All its connections break; what runs goes on.
     pub fn cut(&self) {
         self.shared.history.record(What::ServerCut);
+        self.disconnect();
+    }
+
+    fn disconnect(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
 
     /// Nobody can connect meanwhile.
     pub fn leave(&self, is_away: bool) {
-        self.state().is_away = is_away;
+        let was_away = std::mem::replace(&mut self.state().is_away, is_away);
+        if was_away != is_away {
+            self.shared.history.record(What::ServerAway { away: is_away });
+        }
         if is_away {
             self.cut();
         }
@@ -127,8 +135,11 @@ impl Web {
         let message: Value = serde_json::from_slice(body).unwrap_or_default();
         if *method == Method::POST && message["method"] == "initialize" {
             let id = format!("web-{}", self.next());
-            let session = Session { number: session_of(body), ..Session::default() };
-            self.state().sessions.insert(id.clone(), session);
+            let (number, standalone) = (session_of(body), Log::new(STANDALONE));
+            let speaking = tokio::spawn(say(self.shared.tools.clone(), number, standalone.clone()));
+            let streams = BTreeMap::from([(STANDALONE, standalone)]);
+            let running = BTreeMap::from([("itself".to_owned(), speaking.abort_handle())]);
+            self.state().sessions.insert(id.clone(), Session { number, streams, running });
             let mut answer = json_answer(hello(body));
             if let Ok(id) = id.parse() {
                 answer.headers_mut().insert("mcp-session-id", id);
@@ -143,10 +154,14 @@ impl Web {
             Method::POST => self.post(&session, &message),
             Method::GET => match text("last-event-id") {
                 Some(cursor) => self.resume(&session, cursor),
-                None => status(StatusCode::METHOD_NOT_ALLOWED),
+                None => self.resume(&session, &format!("{STANDALONE}-0")),
             },
             Method::DELETE => {
-                self.state().sessions.remove(&session);
+                let ended = self.state().sessions.remove(&session);
+                if let Some(ended) = ended {
+                    self.shared.tools.ended(ended.number);
+                    ended.running.into_values().for_each(|task| task.abort());
+                }
                 status(StatusCode::OK)
             }
             _ => status(StatusCode::METHOD_NOT_ALLOWED),
@@ -155,7 +170,8 @@ impl Web {
 
     fn post(&self, session: &str, message: &Value) -> Answer {
         if message["method"] == "notifications/cancelled" {
-            let call = message["params"]["requestId"].to_string();
+            let from = self.state().sessions.get(session).map_or(0, |session| session.number);
+            let call = self.shared.tools.cancelled(from, message).to_string();
             let mut state = self.state();
             let stops = state.random.percent(50);
             let running = state.sessions.get_mut(session).and_then(|s| s.running.remove(&call));
@@ -163,9 +179,7 @@ impl Web {
                 task.abort();
             }
         }
-        if message.get("method").is_none() {
-            self.shared.tools.answered(message);
-        }
+        self.shared.tools.answered(message);
         if message.get("id").is_none() || message.get("method").is_none() {
             return status(StatusCode::ACCEPTED);
         }
@@ -218,6 +232,13 @@ impl Web {
         let headers = answer.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("text/event-stream"));
         answer
+    }
+}
+
+/// What it says of its own in a session.
+async fn say(tools: Tools, session: usize, standalone: Log) {
+    for _ in 0..NOTES {
+        standalone.add(tools.note(session).await, false);
     }
 }
 

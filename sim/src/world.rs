@@ -25,6 +25,9 @@ use crate::web::Web;
 /// Virtual time after which a run that goes on has failed.
 const RUN_MAX: Duration = Duration::from_secs(1_800);
 
+/// By then the server knows what the last client said.
+const SETTLED: Duration = Duration::from_secs(6);
+
 type Failed = Box<dyn std::error::Error>;
 
 /// Runs a seed.
@@ -78,6 +81,8 @@ async fn act(plan: &Plan, history: &History, clock: Option<File>) -> Result<(), 
     let mut probing: JoinSet<()> = all.iter().map(|client| Arc::clone(client).probe()).collect();
     let probing = async { while probing.join_next().await.is_some() {} };
     let in_time = in_time.is_ok() && timeout(RUN_MAX, probing).await.is_ok();
+    // What was said last has its effect behind the gateway.
+    sleep(SETTLED).await;
     history.record(What::Ended { in_time });
     Ok(())
 }
@@ -109,6 +114,12 @@ async fn go_wrong(plan: &Plan, history: &History, host: &Arc<Host>) -> Result<()
                 host.kill(with_host);
                 sleep(Duration::from_millis(down_ms)).await;
                 host.start(clock_jump_ms).await?;
+            }
+            Fault::LedgerLost { down_ms } => {
+                host.kill(false);
+                host.disk.lose()?;
+                sleep(Duration::from_millis(down_ms)).await;
+                host.start(0).await?;
             }
             Fault::Dark { ms } => {
                 host.net.darken(true);

@@ -12,6 +12,8 @@ use crate::runner::{Runner, print_lines, read_log, tail};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of the log that are shown when it passed: the table and what explains it.
 const LINES_MAX: usize = 170;
+/// What the simulation can be asked for.
+const SIM_USAGE: &str = include_str!("../../sim/src/usage.txt");
 /// Sessions of a day of churn, if nobody says how many.
 const CHURN_SESSIONS: &str = "100000";
 
@@ -98,8 +100,12 @@ pub(crate) fn model_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failu
     })
 }
 
-/// Builds and runs the simulation (docs/proof.md).
+/// Builds and runs the simulation (docs/proof.md). What it can be asked for needs no build.
 pub(crate) fn sim(args: &[&str]) -> Result<(), Failure> {
+    if args.iter().any(|arg| ["--help", "-h"].contains(arg)) {
+        print!("{SIM_USAGE}");
+        return Ok(());
+    }
     let mut runner = plan::runner()?;
     sim_step(&mut runner, args)?;
     runner.print_summary();
@@ -117,7 +123,7 @@ pub(crate) fn sim_step(runner: &mut Runner, args: &[&str]) -> Result<(), Failure
     program.current_dir(&folder).args(["run", "--quiet", "--locked", "--"]).args(args);
     runner.command("sim", program, 60 * MINUTE, |log| {
         print_lines(&tail(log, LINES_MAX));
-        Ok(String::new())
+        Ok(format!("whole log: {}", log.display()))
     })
 }
 

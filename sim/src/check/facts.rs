@@ -3,55 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Counts;
-use crate::history::{Asking, Conn, Exec, Key, Leave, Mark, Outcome, Record, What};
-
-/// An asking.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    pub at_ms: u64,
-    pub key: Key,
-    pub token: bool,
-    pub outcome: Option<(u64, Outcome)>,
-    /// Session, connection and time of each POST.
-    pub posts: Vec<(usize, Conn, u64)>,
-    /// What its client read, in order.
-    pub read: Vec<(u64, Mark)>,
-}
-
-/// An execution.
-#[derive(Clone, Copy, Debug)]
-pub struct Executed {
-    pub at_ms: u64,
-    pub key: Key,
-    pub session: usize,
-    pub charge: bool,
-    /// When it gave its result, and the steps of progress before it.
-    pub produced: Option<(u64, u32)>,
-}
-
-/// A connection.
-#[derive(Clone, Debug, Default)]
-pub struct Connection {
-    /// The client's side has left it, really.
-    pub left: Option<u64>,
-    /// The client does not read it any more.
-    pub unread: Option<u64>,
-    /// It is no longer of use to the gateway: left, reset, over, or with a path that was blocked.
-    pub spoiled: Option<u64>,
-    /// Its first answer was read to the end.
-    pub whole: Option<u64>,
-    pub resets: Vec<u64>,
-    /// Heads of answers: when, the status, and whether a replay follows.
-    pub heads: Vec<(u64, u16, bool)>,
-    /// For a GET: the session.
-    pub resumes: Option<usize>,
-    /// When a client's code read something for an asking.
-    pub says: Vec<u64>,
-    /// When something came to the gateway.
-    pub arrivals: Vec<u64>,
-    /// What came into the client's kernel.
-    pub marks: Vec<(u64, Mark)>,
-}
+use super::known::{Asked, Connection, Executed, Listener, Lost, Post, Session};
+use super::periods::Periods;
+use crate::history::{Asking, Conn, Exec, Leave, Mark, Outcome, Record, What, Wish};
 
 fn is_panic(line: &str) -> bool {
     line.starts_with("a panic: ") || line.contains("ended by a panic")
@@ -63,16 +17,27 @@ pub struct Facts {
     pub askings: BTreeMap<Asking, Asked>,
     pub executions: BTreeMap<Exec, Executed>,
     pub connections: BTreeMap<Conn, Connection>,
-    /// The principal of each session.
-    pub sessions: BTreeMap<usize, Option<u32>>,
-    /// Times at which something was lost that the log cannot give back; true: of the gateway alone.
-    pub losses: Vec<(u64, bool)>,
-    /// Times at which everybody may have had to wait.
-    pub disturbances: Vec<u64>,
+    pub sessions: BTreeMap<usize, Session>,
+    openings: BTreeMap<usize, u64>,
+    pub losses: Vec<(u64, Lost)>,
+    /// Servers that outlived the gateway which drained.
+    pub left_behind: Vec<(u64, usize)>,
+    /// When no gateway was there, or it drained; the server could not be reached; the disk was
+    /// slow; nobody could connect; a path was blocked.
+    pub down: Periods<()>,
+    pub draining: Periods<()>,
+    pub away: Periods<()>,
+    pub slow_disk: Periods<()>,
+    pub dark: Periods<()>,
+    pub blocked: Periods<(Conn, bool)>,
+    /// What is told and taken, in order, for `told`.
+    pub told: Vec<(u64, What)>,
+    /// By session.
+    pub listeners: BTreeMap<usize, Listener>,
+    /// Session and connection of each ping.
+    pub pings: Vec<(u64, usize, Conn)>,
     /// How far the gateway's clock was off, from when on.
     pub skews: Vec<(u64, i64)>,
-    /// When a path was blocked first.
-    pub first_blocked: Option<u64>,
     pub panics: Vec<(u64, String)>,
     pub intrusions: Vec<(u64, u16)>,
     pub is_in_time: bool,
@@ -93,8 +58,8 @@ impl Facts {
         self.connections.entry(conn).or_default()
     }
 
-    fn spoil(&mut self, conn: Conn, at_ms: u64) {
-        self.connection(conn).spoiled.get_or_insert(at_ms);
+    fn end(&mut self, conn: Conn, at_ms: u64) {
+        self.connection(conn).ended.get_or_insert(at_ms);
     }
 
     fn add(&mut self, at: u64, what: &What) {
@@ -106,86 +71,153 @@ impl Facts {
                 self.counts.repeats += u64::from(line.contains("a repeat does not run"));
                 self.counts.waited += u64::from(line.contains("a wait ended"));
             }
+            What::Opening { session } => {
+                self.openings.insert(session, at);
+            }
+            What::Session { client, session, principal, store_key } => {
+                let at_ms = self.openings.get(&session).copied().unwrap_or(at);
+                let known = Session { at_ms, client, principal, store_key };
+                self.sessions.insert(session, known);
+            }
+            What::Listening { session, conn, .. } => {
+                let connection = self.connection(conn);
+                connection.asked.push(at);
+                connection.resumes = Some((at, session));
+                self.listeners.entry(session).or_default().conns.push(conn);
+            }
+            What::Noted { session, note } => {
+                self.listeners.entry(session).or_default().said.push((at, note));
+            }
+            What::Heard { session, note, .. } => {
+                self.counts.heard += 1;
+                self.listeners.entry(session).or_default().heard.push((at, note));
+            }
+            What::Deaf { session } => {
+                self.listeners.entry(session).or_default().deaf = Some(at);
+            }
+            What::Pinged { session, conn, .. } => {
+                self.connection(conn).asked.push(at);
+                self.pings.push((at, session, conn));
+            }
+            // Its own session may be gone too, and that says no more.
+            What::Intruded { status: 404, .. } if self.counts.ledgers_lost > 0 => {}
+            What::Intruded { status, as_expected: false } => self.intrusions.push((at, status)),
+            What::Ended { in_time } => self.is_in_time = in_time,
+            What::Cancelling { .. }
+            | What::CancelTaken { .. }
+            | What::CancelTold { .. }
+            | What::AnswerTaken { .. }
+            | What::AnswerTold { .. }
+            | What::Ending { .. }
+            | What::EndTaken { .. }
+            | What::EndTold { .. } => self.told.push((at, what.clone())),
+            _ => self.add_fault(at, what),
+        }
+    }
+
+    fn add_fault(&mut self, at: u64, what: &What) {
+        match *what {
             What::Crashed { .. } => {
                 self.counts.crashes += 1;
-                self.losses.push((at, true));
-                self.disturbances.push(at);
+                self.losses.push((at, Lost::Gateway));
+                self.down.begin((), at);
             }
-            What::Started { skew_ms, .. } => self.skews.push((at, skew_ms)),
+            What::Draining { .. } => {
+                self.counts.drains += 1;
+                self.draining.begin((), at);
+            }
+            What::Drained { left, .. } => {
+                self.losses.push((at, Lost::Drained));
+                if left > 0 {
+                    self.left_behind.push((at, left));
+                }
+                self.draining.end((), at);
+                self.down.begin((), at);
+            }
+            What::Started { skew_ms, .. } => {
+                self.skews.push((at, skew_ms));
+                self.down.end((), at);
+            }
+            What::LedgerLost => {
+                self.counts.ledgers_lost += 1;
+                self.losses.push((at, Lost::Ledger));
+            }
+            What::ServerDied => self.losses.push((at, Lost::Server)),
+            What::ServerCut => self.losses.push((at, Lost::ServerCut)),
+            What::StoreFailed { store_key } => self.losses.push((at, Lost::Commit(store_key))),
+            What::ServerAway { away } => self.away.set((), away, at),
+            What::Disk { disturbed } => self.slow_disk.set((), disturbed, at),
+            What::Dark { dark } => self.dark.set((), dark, at),
+            _ => self.add_connection(at, what),
+        }
+    }
+
+    fn add_connection(&mut self, at: u64, what: &What) {
+        match *what {
+            What::Connected { conn, client } => self.connection(conn).client = client,
             What::Moved { conn, to_client: false, .. } => self.connection(conn).arrivals.push(at),
-            What::ServerDied | What::ServerCut => self.losses.push((at, false)),
-            What::StoreFailed => {
-                self.losses.push((at, false));
-                self.disturbances.push(at);
+            What::Moved { conn, to_client: true, .. } => self.connection(conn).bytes.push(at),
+            What::Written { conn, mark: Mark::Answer(exec) } => {
+                self.connection(conn).written.push((at, exec));
             }
             What::InKernel { conn, mark } => self.connection(conn).marks.push((at, mark)),
             What::ResetSeen { conn } => {
-                self.spoil(conn, at);
+                self.end(conn, at);
                 self.connection(conn).resets.push(at);
             }
             What::Left { conn, how } => {
                 self.connection(conn).unread.get_or_insert(at);
                 if how != Leave::Stay {
-                    self.spoil(conn, at);
+                    self.end(conn, at);
                     self.connection(conn).left.get_or_insert(at);
                 }
             }
-            What::Whole { conn } => {
-                self.connection(conn).whole.get_or_insert(at);
-            }
-            What::Over { conn } => self.spoil(conn, at),
-            What::Blocked { conn, .. } => {
-                self.spoil(conn, at);
-                self.first_blocked.get_or_insert(at);
-            }
-            What::Session { session, principal, .. } => {
-                self.sessions.insert(session, principal);
+            What::Whole { conn } => self.connection(conn).whole.push(at),
+            What::Over { conn } => self.end(conn, at),
+            What::Blocked { conn, to_client, blocked } => {
+                self.connection(conn).blocked.set(to_client, blocked, at);
+                self.blocked.set((conn, to_client), blocked, at);
             }
             What::Head { conn, status, replays } => {
                 self.connection(conn).heads.push((at, status, replays));
             }
-            What::Intruded { status, as_expected: false } => self.intrusions.push((at, status)),
-            What::Ended { in_time } => self.is_in_time = in_time,
             _ => self.add_call(at, what),
         }
     }
 
     fn add_call(&mut self, at_ms: u64, what: &What) {
         match *what {
-            What::Asked { asking, key, token, .. } => {
+            What::Asked { client, asking, key, token, .. } => {
                 self.counts.askings += 1;
-                let (outcome, posts, read) = (None, Vec::new(), Vec::new());
-                let asked = Asked { at_ms, key, token, outcome, posts, read };
+                let (outcome, posts, read, errors) = (None, Vec::new(), Vec::new(), Vec::new());
+                let asked = Asked { at_ms, client, key, token, outcome, posts, read, errors };
                 self.askings.insert(asking, asked);
             }
-            What::Posted { asking, session, conn, .. } => {
+            What::Posted { asking, session, conn, request, .. } => {
                 self.counts.posts += 1;
+                self.connection(conn).asked.push(at_ms);
                 if let Some(asked) = self.askings.get_mut(&asking) {
-                    asked.posts.push((session, conn, at_ms));
+                    asked.posts.push(Post { session, conn, request, at_ms });
                 }
             }
-            What::Resumed { session, conn, .. } => {
+            What::Resumed { session, conn, asking, .. } => {
                 self.counts.resumed += 1;
-                self.connection(conn).resumes = Some(session);
+                let connection = self.connection(conn);
+                connection.asked.push(at_ms);
+                connection.resumes = Some((at_ms, session));
+                connection.resumed_for.push(asking);
             }
             What::Read { asking, mark, conn, .. } => {
                 self.connection(conn).says.push(at_ms);
                 if let Some(asked) = self.askings.get_mut(&asking) {
-                    asked.read.push((at_ms, mark));
+                    asked.read.push((at_ms, conn, mark));
                 }
             }
-            What::Error { conn, .. } => {
+            What::Error { asking, conn, code, .. } => {
                 self.connection(conn).says.push(at_ms);
                 self.counts.refused += 1;
-            }
-            What::Executed { exec, key, session, charge } => {
-                self.counts.executions += 1;
-                let executed = Executed { at_ms, key, session, charge, produced: None };
-                self.executions.insert(exec, executed);
-            }
-            What::Produced { exec, steps } => {
-                if let Some(executed) = self.executions.get_mut(&exec) {
-                    executed.produced = Some((at_ms, steps));
+                if let Some(asked) = self.askings.get_mut(&asking) {
+                    asked.errors.push((at_ms, conn, code));
                 }
             }
             What::Settled { asking, ref outcome, .. } => {
@@ -197,13 +229,59 @@ impl Facts {
                     asked.outcome = Some((at_ms, outcome.clone()));
                 }
             }
+            _ => self.add_execution(at_ms, what),
+        }
+    }
+
+    fn add_execution(&mut self, at_ms: u64, what: &What) {
+        match *what {
+            What::Executed { exec, key, session, charge, client, request, call } => {
+                self.counts.executions += 1;
+                let (produced, stopped) = (None, None);
+                let executed = Executed {
+                    at_ms,
+                    client,
+                    key,
+                    session,
+                    charge,
+                    request,
+                    call,
+                    produced,
+                    stopped,
+                };
+                self.executions.insert(exec, executed);
+            }
+            What::Produced { exec, steps } => {
+                if let Some(executed) = self.executions.get_mut(&exec) {
+                    executed.produced = Some((at_ms, steps));
+                }
+            }
+            What::Stopped { exec } => {
+                if let Some(executed) = self.executions.get_mut(&exec) {
+                    executed.stopped = Some(at_ms);
+                }
+            }
             _ => {}
         }
     }
 
-    /// Askings with these arguments.
-    pub fn askings_of(&self, key: Key) -> impl Iterator<Item = &Asked> {
-        self.askings.values().filter(move |asked| asked.key == key)
+    /// Askings of the same client for the same.
+    pub fn askings_of(&self, wish: Wish) -> impl Iterator<Item = &Asked> {
+        self.askings.values().filter(move |asked| asked.wish() == wish)
+    }
+
+    /// Executions of what a client wants.
+    pub fn executions_of(&self, wish: Wish) -> impl Iterator<Item = (Exec, &Executed)> {
+        let all = self.executions.iter().map(|(exec, executed)| (*exec, executed));
+        all.filter(move |(_, executed)| executed.wish() == wish)
+    }
+
+    /// The POST that an execution is of.
+    pub fn post_of(&self, executed: &Executed) -> Option<&Post> {
+        let posts = self.askings_of(executed.wish()).flat_map(|asked| &asked.posts);
+        posts
+            .filter(|post| post.request == executed.request && post.at_ms <= executed.at_ms)
+            .max_by_key(|post| post.at_ms)
     }
 
     /// When and where the result of an execution came into a kernel.
@@ -222,8 +300,25 @@ impl Facts {
         at_ms.saturating_add_signed(ahead_ms.max(0))
     }
 
-    /// True if something disturbed everybody between two times.
-    pub fn disturbed(&self, from_ms: u64, to_ms: u64) -> bool {
-        self.disturbances.iter().any(|at_ms| (from_ms..=to_ms).contains(at_ms))
+    /// Losses between two times that concern a session.
+    pub fn losses_of(
+        &self,
+        session: usize,
+        from_ms: u64,
+        to_ms: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, Lost)> {
+        let own = self.sessions.get(&session).map(|known| known.store_key);
+        let is_in_time = move |at_ms: u64| (from_ms..=to_ms).contains(&at_ms);
+        let all = self.losses.iter().copied().filter(move |(at_ms, _)| is_in_time(*at_ms));
+        all.filter(move |(_, lost)| match lost {
+            Lost::Commit(store_key) => own == Some(*store_key),
+            _ => true,
+        })
+    }
+
+    /// True if the gateway or its log had a session wait between two times.
+    pub fn disturbed(&self, session: usize, from_ms: u64, to_ms: u64) -> bool {
+        let mut losses = self.losses_of(session, from_ms, to_ms);
+        losses.any(|(_, lost)| !matches!(lost, Lost::Server | Lost::ServerCut))
     }
 }

@@ -1,6 +1,7 @@
 //! Order: a replay is in its client's kernel before an answer is whose call ran after the GET.
 
-use super::facts::{Connection, Facts};
+use super::facts::Facts;
+use super::known::{Connection, Lost};
 use super::{Verdict, Violation};
 use crate::history::{Conn, Mark};
 use crate::plan::Plan;
@@ -16,7 +17,7 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
     }
     for (conn, connection) in &facts.connections {
         let head = connection.heads.first().copied();
-        let (Some((began_ms, 200, true)), Some(session)) = (head, connection.resumes) else {
+        let (Some((began_ms, 200, true)), Some((_, session))) = (head, connection.resumes) else {
             continue;
         };
         if let Some((at_ms, exec)) = overtaken(facts, *conn, connection, began_ms, session) {
@@ -24,6 +25,10 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             verdict.violations.push(Violation { property: PROPERTY, at_ms, what });
         }
     }
+}
+
+fn is_forgotten((_, lost): (u64, Lost)) -> bool {
+    !matches!(lost, Lost::Server | Lost::ServerCut)
 }
 
 fn overtaken(
@@ -36,8 +41,10 @@ fn overtaken(
     let whole = connection.marks.iter().find(|(_, mark)| *mark == Mark::ReplayEnd);
     let ends = [
         whole.map(|(at_ms, _)| *at_ms),
-        connection.spoiled,
-        connection.whole,
+        connection.trouble_ms(began_ms),
+        connection.whole.first().copied(),
+        // Whoever drives the session after that does not know of the replay.
+        facts.losses_of(session, began_ms, u64::MAX).find(|lost| is_forgotten(*lost)).map(|l| l.0),
         Some(began_ms + REPLAY_MAX_MS),
     ];
     let until_ms = ends.into_iter().flatten().min()?;

@@ -10,6 +10,7 @@ use super::session::Opened;
 use super::stream::{For, Learned, Reading, Refusal};
 use crate::history::{Asking, Leave, Outcome, What};
 use crate::plan::{AskPlan, Kind};
+use crate::tool::{REQUEST_META, request_meta};
 
 /// How often a call is sent.
 const ATTEMPTS_MAX: u32 = 100;
@@ -49,23 +50,31 @@ struct Pursuit<'a> {
 }
 
 impl Client {
-    /// Wants something once, until it is settled.
-    pub async fn ask(&self, plan: AskPlan) {
+    fn begin<'a>(&'a self, plan: &'a AskPlan) -> Pursuit<'a> {
         let asking = self.clients.next_asking();
         let (client, key, charge) = (self.number, plan.work.key, plan.work.charge);
         let asked = What::Asked { client, asking, key, token: plan.token, charge };
         self.clients.history.record(asked);
-        let leaves = plan.leaves.clone().into_iter();
-        let mut pursuit = Pursuit {
-            client: self,
-            plan: &plan,
-            asking,
-            attempt: 0,
-            id: 0,
-            leaves,
-            epoch: None,
-            has_chased: false,
-        };
+        let (leaves, epoch, has_chased) = (plan.leaves.clone().into_iter(), None, false);
+        Pursuit { client: self, plan, asking, attempt: 0, id: 0, leaves, epoch, has_chased }
+    }
+
+    /// Wants something, and takes what comes of the first try.
+    pub async fn ask_once(&self, plan: AskPlan) {
+        let mut pursuit = self.begin(&plan);
+        let opened = self.session().await;
+        if let Some(opened) = opened {
+            // Whatever it says.
+            let _next = pursuit.post(&opened).await;
+        }
+        let (client, asking, outcome) = (self.number, pursuit.asking, Outcome::Dropped);
+        self.clients.history.record(What::Settled { client, asking, outcome });
+    }
+
+    /// Wants something once, until it is settled.
+    pub async fn ask(&self, plan: AskPlan) {
+        let mut pursuit = self.begin(&plan);
+        let asking = pursuit.asking;
         let outcome = match plan.cancel_ms {
             None => pursuit.run().await,
             Some(after_ms) => {
@@ -81,6 +90,7 @@ impl Client {
                 }
             }
         };
+        let client = self.number;
         self.clients.history.record(What::Settled { client, asking, outcome });
     }
 }
@@ -123,8 +133,9 @@ impl Pursuit<'_> {
         }
         let epoch = *self.epoch.get_or_insert(opened.ledger_epoch);
         let mut meta = json!({ "progressToken": format!("p{}", self.id) });
-        if self.plan.token {
-            meta["dev.rejoin/dedup-token"] = json!(format!("asking-{}", self.asking));
+        meta[REQUEST_META] = json!(request_meta(self.client.number, self.id));
+        if let Some(token) = self.plan.token {
+            meta["dev.rejoin/dedup-token"] = json!(format!("token-{token}"));
             meta["dev.rejoin/attempt"] = json!(self.attempt);
             meta["dev.rejoin/epoch"] = json!(epoch);
         }
@@ -137,8 +148,8 @@ impl Pursuit<'_> {
         self.attempt += 1;
         let body = self.body(opened);
         let on = For { asking: self.asking, opened };
-        let (attempt, pause_ms) = (self.attempt, self.plan.pause_ms);
-        let reading = self.client.post(on, attempt, &body, pause_ms).await;
+        let reading =
+            self.client.post(on, (self.attempt, self.id), &body, self.plan.pause_ms).await;
         if let Err(Learned::Unreachable) = reading {
             self.attempt -= 1;
             return Next::Repeat(self.plan.retry_ms.max(UNREACHABLE_MS));
@@ -252,8 +263,15 @@ impl Pursuit<'_> {
         let params = json!({ "requestId": self.id, "reason": "not wanted any more" });
         let method = "notifications/cancelled";
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        let (session, request) = (opened.number, self.id);
+        let history = &self.client.clients.history;
+        history.record(What::Cancelling { session, request });
         let told = timeout(Duration::from_secs(20), self.client.tell(&opened, &message)).await;
         match told {
+            Ok(Ok(202)) => {
+                history.record(What::CancelTaken { session, request });
+                Outcome::Cancelled
+            }
             Ok(Ok(_)) => Outcome::Cancelled,
             _ => Outcome::Dropped,
         }

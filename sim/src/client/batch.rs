@@ -12,7 +12,7 @@ use super::http::{Exchange, Item, request};
 use super::session::Opened;
 use crate::history::{Asking, Conn, Mark, Outcome, What};
 use crate::net::marks;
-use crate::tool::Work;
+use crate::tool::{REQUEST_META, Work, request_meta};
 
 /// From its first POST on, a client is patient for so long.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,16 +25,18 @@ const FINAL: [i64; 3] = [40903, 40904, 40906];
 /// The calls that are not settled yet, by their JSON-RPC ids.
 struct Open {
     calls: BTreeMap<u64, (Asking, Work)>,
+    /// Those that are.
+    settled: BTreeMap<u64, Asking>,
     cursor: Option<String>,
 }
 
 impl Client {
     /// Wants both, until both are settled.
     pub async fn batch(&self, works: [Work; 2]) {
-        let mut open = Open { calls: BTreeMap::new(), cursor: None };
+        let mut open = Open { calls: BTreeMap::new(), settled: BTreeMap::new(), cursor: None };
         for work in works {
             let (client, asking) = (self.number, self.clients.next_asking());
-            let (key, charge, token) = (work.key, work.charge, false);
+            let (key, charge, token) = (work.key, work.charge, None);
             self.clients.history.record(What::Asked { client, asking, key, token, charge });
             open.calls.insert(self.session.next_id(), (asking, work));
         }
@@ -62,7 +64,8 @@ impl Client {
 
     async fn send(&self, opened: &Opened, open: &mut Open) -> io::Result<()> {
         let call = |(id, (_, work)): (&u64, &(Asking, Work))| {
-            let meta = json!({ "progressToken": id });
+            let mut meta = json!({ "progressToken": id });
+            meta[REQUEST_META] = json!(request_meta(self.number, *id));
             let (name, arguments) = (work.tool(), work.arguments());
             let params = json!({ "name": name, "arguments": arguments, "_meta": meta });
             json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
@@ -70,8 +73,8 @@ impl Client {
         let body = Value::Array(open.calls.iter().map(call).collect()).to_string();
         let end = self.connection().await?;
         let (client, session, conn) = (self.number, opened.number, end.conn());
-        for (asking, _) in open.calls.values() {
-            let posted = What::Posted { client, asking: *asking, session, conn, attempt: 1 };
+        for (&request, &(asking, _)) in &open.calls {
+            let posted = What::Posted { client, asking, session, conn, attempt: 1, request };
             self.clients.history.record(posted);
         }
         let message = request("POST", &self.headers(opened), &body);
@@ -80,6 +83,10 @@ impl Client {
 
     async fn rest(&self, opened: &Opened, cursor: String, open: &mut Open) -> io::Result<()> {
         let end = self.clients.net.connect(self.number).await?;
+        let (client, session, conn) = (self.number, opened.number, end.conn());
+        for &(asking, _) in open.calls.values() {
+            self.clients.history.record(What::Resumed { client, asking, session, conn });
+        }
         let mut headers = self.headers(opened);
         headers.push(("last-event-id", cursor));
         self.follow(opened, Exchange::send(end, &request("GET", &headers, "")).await?, open).await
@@ -111,7 +118,10 @@ impl Client {
                     data
                 }
             };
-            let message: Value = serde_json::from_str(&text).unwrap_or_default();
+            // The body of another status says no more than the status.
+            let is_told = matches!(head.status, 200 | 409);
+            let text = if is_told { &text[..] } else { "null" };
+            let message: Value = serde_json::from_str(text).unwrap_or_default();
             match message {
                 Value::Array(all) => all.iter().for_each(|one| self.learn(open, conn, one)),
                 one => self.learn(open, conn, &one),
@@ -126,9 +136,9 @@ impl Client {
 
     fn learn(&self, open: &mut Open, conn: Conn, message: &Value) {
         let id = message["id"].as_u64().or(message["params"]["progressToken"].as_u64());
-        let Some((id, (asking, _))) = id.and_then(|id| Some((id, *open.calls.get(&id)?))) else {
-            return;
-        };
+        let Some(id) = id else { return };
+        let is_open = open.calls.get(&id).map(|(asking, _)| *asking);
+        let Some(asking) = is_open.or(open.settled.get(&id).copied()) else { return };
         let client = self.number;
         let mut exec = None;
         for (mark, _) in marks(&message.to_string()) {
@@ -150,8 +160,9 @@ impl Client {
             }
             (None, None) => None,
         };
-        if let Some(outcome) = outcome {
+        if let Some(outcome) = outcome.filter(|_| is_open.is_some()) {
             open.calls.remove(&id);
+            open.settled.insert(id, asking);
             self.settle(asking, outcome);
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rejoin_core::id::digest;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -139,9 +140,12 @@ impl Client {
                 return Some(opened);
             }
             let number = self.clients.next_session();
+            self.clients.history.record(What::Opening { session: number });
             if let Ok(Ok(opened)) = timeout(ANSWER_MAX, self.open(number)).await {
                 let (client, principal) = (self.number, self.plan.principal);
-                self.clients.history.record(What::Session { client, session: number, principal });
+                let (session, store_key) = (number, digest(opened.id.as_bytes()));
+                let known = What::Session { client, session, principal, store_key };
+                self.clients.history.record(known);
                 self.clients.publish(principal, &opened);
                 self.session.state().current = Some(opened);
                 continue;
@@ -185,19 +189,38 @@ impl Client {
     /// Sends a DELETE.
     pub async fn end_session(&self) {
         let Some(opened) = self.session.state().current.clone() else { return };
+        let session = opened.number;
+        self.clients.history.record(What::Ending { session });
         let ending = async {
             let end = self.connection().await?;
             let message = request("DELETE", &self.headers(&opened), "");
             let status = Exchange::send(end, &message).await?.head().await?.status;
             Ok::<_, io::Error>(status)
         };
-        let ended = timeout(ANSWER_MAX, ending).await;
-        self.clients.history.record(What::Told(format!(
-            "client {} ends session {}: {:?}",
-            self.number,
-            opened.number,
-            ended.map(|ended| ended.map_err(|error| error.kind()))
-        )));
+        if let Ok(Ok(204)) = timeout(ANSWER_MAX, ending).await {
+            self.clients.history.record(What::EndTaken { session });
+        }
+    }
+
+    /// Asks for something that nothing may hold (design section 5, row 1).
+    pub async fn ping(&self) {
+        let Some(opened) = self.session().await else { return };
+        let id = self.session.next_id();
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
+        let pinging = async {
+            let end = self.clients.net.connect(self.number).await?;
+            let (client, session, conn) = (self.number, opened.number, end.conn());
+            self.clients.history.record(What::Pinged { client, session, conn });
+            let message = request("POST", &self.headers(&opened), &message.to_string());
+            let mut exchange = Exchange::send(end, &message).await?;
+            let status = exchange.head().await?.status;
+            self.clients.history.record(What::Head { conn, status, replays: false });
+            while exchange.next().await? != Item::End {}
+            self.clients.history.record(What::Whole { conn });
+            Ok::<_, io::Error>(())
+        };
+        // On a path that is broken nothing is learned.
+        let _either = timeout(ANSWER_MAX, pinging).await.is_ok();
     }
 }
 

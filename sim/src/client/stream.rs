@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::Client;
 use super::http::{Exchange, Item, request};
 use super::session::Opened;
-use crate::history::{Asking, Conn, Leave, Mark, What};
+use crate::history::{Asking, Conn, Exec, Leave, Mark, RequestId, What};
 use crate::net::marks;
 
 /// A client that has read nothing for so long counts the connection as lost: comments come more
@@ -19,11 +19,17 @@ const SILENCE_MAX: Duration = Duration::from_secs(40);
 /// How often a client tries to answer a request of the server.
 const ANSWERS_MAX: usize = 20;
 
-/// The answer to a request of the server, if it is one.
-fn answer_to(text: &str) -> Option<Value> {
+/// The answer to a request of the server, if it is one, and which execution asked.
+fn answer_to(text: &str) -> Option<(Exec, Value)> {
     let message: Value = serde_json::from_str(text).ok()?;
     let (id, _) = (message.get("id")?, message.get("method")?);
-    Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "accept" } }))
+    let asks = marks(text).into_iter().find_map(|(mark, _)| match mark {
+        Mark::Ask(exec) => Some(exec),
+        _ => None,
+    });
+    let exec = asks.unwrap_or_default();
+    let result = json!({ "action": "accept", "content": { "exec": exec } });
+    Some((exec, json!({ "jsonrpc": "2.0", "id": id, "result": result })))
 }
 
 /// What a client has learned.
@@ -74,13 +80,14 @@ impl Client {
     pub async fn post(
         &self,
         on: For<'_>,
-        attempt: u32,
+        (attempt, request_id): (u32, RequestId),
         body: &Value,
         pause_ms: u64,
     ) -> Result<Reading, Learned> {
         let Ok(end) = self.connection().await else { return Err(Learned::Unreachable) };
         let (client, asking, session) = (self.number, on.asking, on.opened.number);
-        let posted = What::Posted { client, asking, session, conn: end.conn(), attempt };
+        let conn = end.conn();
+        let posted = What::Posted { client, asking, session, conn, attempt, request: request_id };
         self.clients.history.record(posted);
         let message = request("POST", &self.headers(on.opened), &body.to_string());
         let Ok(mut exchange) = Exchange::send(end, &message).await else {
@@ -150,12 +157,13 @@ impl Client {
                     data
                 }
             };
-            if let Some(answer) = answer_to(&text) {
-                self.answer(on.opened, &answer).await;
+            if let Some((exec, answer)) = answer_to(&text) {
+                self.answer(on.opened, exec, &answer).await;
             }
+            let news = self.take(on, conn, &text);
             // The body of another status says no more than the status.
             if learned == Learned::Lost
-                && let Some(news) = self.take(on, conn, &text)
+                && let Some(news) = news
             {
                 learned = news;
             }
@@ -163,10 +171,14 @@ impl Client {
     }
 
     /// Answers a request of the server, until that is taken.
-    async fn answer(&self, opened: &Opened, answer: &Value) {
+    async fn answer(&self, opened: &Opened, exec: Exec, answer: &Value) {
         for _ in 0..ANSWERS_MAX {
             let told = timeout(SILENCE_MAX, self.tell(opened, answer)).await;
-            if matches!(told, Ok(Ok(202 | 404))) {
+            if let Ok(Ok(202)) = told {
+                let session = opened.number;
+                return self.clients.history.record(What::AnswerTaken { session, exec });
+            }
+            if let Ok(Ok(404)) = told {
                 return;
             }
             sleep(Duration::from_secs(1)).await;

@@ -59,7 +59,7 @@ fn arrive(link: &Arc<Link>, from: usize, segment: Segment) {
     let to = 1 - from;
     match segment {
         Segment::Data(bytes) => {
-            let is_taken = {
+            let (is_taken, is_unknown) = {
                 let mut inner = link.lock();
                 let side = &mut inner.sides[to];
                 if side.is_closed {
@@ -67,8 +67,11 @@ fn arrive(link: &Arc<Link>, from: usize, segment: Segment) {
                 } else {
                     side.take_in(&bytes);
                 }
-                !side.is_closed
+                (!side.is_closed, side.is_broken && !side.is_dead)
             };
+            if is_unknown {
+                tokio::spawn(refuse(Arc::clone(link), from));
+            }
             let (conn, to_client) = (link.conn, to == CLIENT);
             link.history.record(What::Moved { conn, to_client, bytes: bytes.len() });
             if is_taken {
@@ -98,6 +101,19 @@ pub fn break_side(link: &Arc<Link>, side: usize, error: ErrorKind) {
     }
 }
 
+/// A kernel that has given the connection up answers what still comes with a reset.
+async fn refuse(link: Arc<Link>, from: usize) {
+    let to = 1 - from;
+    sleep(Duration::from_millis(link.latency_ms())).await;
+    let mut moved = link.moved.subscribe();
+    while link.lock().sides[to].is_blocked {
+        // The sender lives as long as the link.
+        let _moved = moved.changed().await.is_ok();
+    }
+    break_side(&link, from, ErrorKind::ConnectionReset);
+    link.stir();
+}
+
 /// Says that everything so far has arrived.
 async fn acknowledge(link: Arc<Link>, from: usize) {
     let to = 1 - from;
@@ -119,21 +135,28 @@ async fn acknowledge(link: Arc<Link>, from: usize) {
 
 /// Records the marks that have just come into the client's kernel.
 fn recognise(link: &Link, bytes: &[u8]) {
-    let (text, before) = {
-        let side = &mut link.lock().sides[CLIENT];
-        let before = side.tail.len();
-        side.tail.extend_from_slice(bytes);
-        let text = String::from_utf8_lossy(&side.tail).into_owned();
-        let keep = side.tail.len().saturating_sub(TAIL_BYTES);
-        side.tail.drain(..keep);
-        (text, before)
-    };
-    for (mark, end) in marks(&text) {
-        // What ended in the bytes before was told then.
-        if end > before {
-            link.history.record(What::InKernel { conn: link.conn, mark });
-        }
+    let found = new_marks(&mut link.lock().sides[CLIENT].tail, bytes);
+    for mark in found {
+        link.history.record(What::InKernel { conn: link.conn, mark });
     }
+}
+
+/// Records the answers that the gateway has just written.
+pub fn written(link: &Link, bytes: &[u8]) {
+    let found = new_marks(&mut link.lock().sides[GATEWAY].tail, bytes);
+    for mark in found.into_iter().filter(|mark| matches!(mark, Mark::Answer(_))) {
+        link.history.record(What::Written { conn: link.conn, mark });
+    }
+}
+
+/// The marks that are complete with `bytes`, after those that ended in `tail`.
+fn new_marks(tail: &mut Vec<u8>, bytes: &[u8]) -> Vec<Mark> {
+    let before = tail.len();
+    tail.extend_from_slice(bytes);
+    let text = String::from_utf8_lossy(tail).into_owned();
+    tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+    // What ended in the bytes before was told then.
+    marks(&text).into_iter().filter(|(_, end)| *end > before).map(|(mark, _)| mark).collect()
 }
 
 /// The marks in a text, each with where it ends.
@@ -163,6 +186,10 @@ fn mark_of(text: &str) -> Option<Mark> {
         "step" => {
             let (exec, step) = number.split_once('/')?;
             Some(Mark::Progress(exec.parse().ok()?, step.parse().ok()?))
+        }
+        "note" => {
+            let (session, note) = number.split_once('/')?;
+            Some(Mark::Note(session.parse().ok()?, note.parse().ok()?))
         }
         _ => None,
     }

@@ -10,7 +10,7 @@ use rejoin_gateway::tap::{Transport, TransportOptions};
 use tokio::io::ReadBuf;
 
 use super::carrier;
-use super::kernel::{Link, Side};
+use super::kernel::{GATEWAY, Link, Side};
 use crate::history::{Conn, Leave};
 
 /// An end. Its drop closes it.
@@ -109,7 +109,7 @@ impl Transport for End {
     }
 
     fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.live(|side| {
+        let written = self.live(|side| {
             let mut written = 0;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 match side.write(part) {
@@ -124,7 +124,12 @@ impl Transport for End {
                 }
             }
             Ok(written)
-        })
+        })?;
+        if self.side == GATEWAY {
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            carrier::written(&self.link, &bytes[..written]);
+        }
+        Ok(written)
     }
 
     fn shutdown_write(&self) -> io::Result<()> {

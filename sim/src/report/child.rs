@@ -31,6 +31,8 @@ pub struct Told {
     pub limits: BTreeMap<String, u64>,
     /// How often each row decided, and each reason was given.
     pub decided: BTreeMap<String, u64>,
+    /// Refusals of clients that did nothing wrong, by their code.
+    pub refused: BTreeMap<String, u64>,
     counts: BTreeMap<String, u64>,
 }
 
@@ -42,6 +44,9 @@ impl Told {
         for (name, count) in &other.limits {
             *self.limits.entry(name.clone()).or_default() += count;
         }
+        for (name, count) in &other.refused {
+            *self.refused.entry(name.clone()).or_default() += count;
+        }
         for (name, count) in &other.decided {
             *self.decided.entry(name.clone()).or_default() += count;
         }
@@ -52,7 +57,8 @@ impl Told {
         format!(
             "{} askings, {} POSTs, {} executions, {} answered ({} by a record), \
              {} repeats not run, {} POSTs held, {} errors read, {} streams resumed, \
-             {} crashes, {:.1} h of virtual time",
+             {} notifications heard, \
+             {} crashes, {} drains, {} logs lost, {:.1} h of virtual time",
             of("askings"),
             of("posts"),
             of("executions"),
@@ -62,7 +68,10 @@ impl Told {
             of("waited"),
             of("refused"),
             of("resumed"),
+            of("heard"),
             of("crashes"),
+            of("drains"),
+            of("ledgers_lost"),
             of("virtual_ms") as f64 / 3_600_000.0,
         )
     }
@@ -78,6 +87,7 @@ impl Told {
             violations: violations.filter_map(|v| v.as_str().map(str::to_owned)).collect(),
             limits: numbers(&value["limits"])?,
             decided: numbers(&value["decided"])?,
+            refused: numbers(&value["refused"])?,
             counts: numbers(&value["counts"])?,
         })
     }
@@ -122,18 +132,24 @@ pub fn serve(seed: u64, without: Ablation, with_log: bool) -> Result<(), Failure
         waited,
         resumed,
         crashes,
+        drains,
+        ledgers_lost,
+        heard,
         virtual_ms,
     } = verdict.counts;
     let counts = json!({
         "askings": askings, "posts": posts, "executions": executions, "answered": answered,
         "recorded": recorded, "refused": refused, "repeats": repeats, "waited": waited,
         "resumed": resumed, "crashes": crashes,
+        "drains": drains, "ledgers_lost": ledgers_lost, "heard": heard,
         "virtual_ms": virtual_ms,
     });
     let log = format!("{:016x}", fingerprint(&log));
-    let decided = decided(&records);
+    let (mut decided, refused) = (decided(&records), verdict.refused);
+    decided.extend(verdict.rows.iter().map(|(row, count)| ((*row).to_owned(), *count)));
     let all = json!({
-        "violations": told, "limits": limits, "decided": decided, "counts": counts, "log": log
+        "violations": told, "limits": limits, "decided": decided, "refused": refused,
+        "counts": counts, "log": log
     });
     println!("{all}");
     Ok(())
