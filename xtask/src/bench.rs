@@ -9,16 +9,20 @@ use crate::proofs::build_apart;
 use crate::runner::{Runner, print_lines, tail};
 
 /// What can be measured.
-const NAMES: [&str; 1] = ["store"];
+const NAMES: [&str; 2] = ["store", "load"];
 /// Nothing is measured for longer.
-const TIME_MAX: Duration = Duration::from_secs(300);
-/// Lines of the log that are shown when it passed: the machine and the table.
-const LINES_MAX: usize = 60;
+const TIME_MAX: Duration = Duration::from_secs(15 * 60);
+/// Lines of the log that are shown when it passed: the machine and the tables.
+const LINES_MAX: usize = 120;
 
 /// Builds the programs, then runs one: `NAME [--quick]`.
 pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
     let (name, rest) = named(args)?;
     let mut runner = plan::runner()?;
+    if name == "load" {
+        // The gateway that is measured; the server and the proxy next to it are of `bench/`.
+        plan::build(&mut runner)?;
+    }
     steps(&mut runner, name, rest)?;
     runner.print_summary();
     Ok(())
@@ -26,10 +30,12 @@ pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
 
 /// As [`run`], as a part of a longer run.
 pub(crate) fn steps(runner: &mut Runner, name: &str, args: &[&str]) -> Result<(), Failure> {
-    build_apart(runner, "bench-build", "bench", &["--release"])?;
+    let features: &[&str] = if name == "load" { &["--features", "load"] } else { &[] };
+    build_apart(runner, "bench-build", "bench", &[&["--release"], features].concat())?;
     let mut program = cargo();
     program.current_dir(workspace_root().join("bench"));
-    program.args(["run", "--quiet", "--locked", "--release", "--bin", name, "--"]).args(args);
+    program.args(["run", "--quiet", "--locked", "--release"]).args(features);
+    program.args(["--bin", name, "--"]).args(args);
     runner.command(&format!("bench-{name}"), program, TIME_MAX, |log| {
         print_lines(&tail(log, LINES_MAX));
         Ok(String::new())
@@ -55,7 +61,7 @@ mod tests {
     fn an_unknown_name_is_refused_with_those_that_there_are() {
         assert_eq!(named(&["store", "--quick"]).unwrap(), ("store", &["--quick"][..]));
         let unknown = named(&["stores"]).unwrap_err().to_string();
-        assert_eq!(unknown, "no bench is called \"stores\": there is store");
-        assert!(named(&[]).unwrap_err().to_string().ends_with("there is store"));
+        assert_eq!(unknown, "no bench is called \"stores\": there is store, load");
+        assert!(named(&[]).unwrap_err().to_string().ends_with("there is store, load"));
     }
 }

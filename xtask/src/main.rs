@@ -73,7 +73,10 @@ usage: cargo xtask COMMAND
                   input again, or what was grown into the corpus
   bench store [--quick]
                   figures of the log in a file, next to a raw append and sync loop
-                  on the same disk in the same run (docs/performance.md)";
+                  on the same disk in the same run (docs/performance.md)
+  bench load [--quick]
+                  release build, then calls and events a second through the layer and the
+                  gateway, next to the bare server and a bare proxy, in turns";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
