@@ -164,11 +164,14 @@ impl Allowed {
             return Err(HeaderError::BadHost);
         };
         let host: Authority = value.as_bytes().try_into().map_err(|_| HeaderError::BadHost)?;
-        if host.as_str().contains('@') || !has_port_or_none(&host) {
+        if host.as_str().contains('@') {
             return Err(HeaderError::BadHost);
         }
         // A request target with a host of its own overrides the header (RFC 9112 section 3.2.2).
         let mut named = uri.authority().into_iter().chain([&host]);
+        if named.clone().any(|authority| !has_port_or_none(authority)) {
+            return Err(HeaderError::BadHost);
+        }
         match named.find(|authority| !self.allows_host(authority)) {
             None => Ok(()),
             Some(foreign) => Err(self.operator.refuse_host(foreign.as_str())),
