@@ -92,7 +92,7 @@ fn block_of(lines: &[&[u8]]) -> Option<Block> {
 pub(super) fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), text);
     while let Some((first, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(from) {
+        if let Some(after) = rest.strip_prefix(from).filter(|_| Some(first) == from.first()) {
             out.extend_from_slice(to);
             rest = after;
         } else {
