@@ -375,8 +375,8 @@ pub fn swallowed() -> Config {
     config.over(Network::Proxy).no_twins()
 }
 
-/// What is not closed: a twin comes after the grace and collects the answer; then whoever was owed it
-/// resumes, and repeats beside that. Two were asked and two run, but both for the first.
+/// What is not closed: a twin comes after the grace and collects the answer; then whoever was owed
+/// it resumes, and repeats beside that. Two were asked and two run, but both for the first.
 pub fn collected_by_twin() -> Config {
     let faults = Faults { closes: 1, ..ALWAYS };
     let intents = [Intent::once(0).posts(2).gets(1), Intent::once(0)];
