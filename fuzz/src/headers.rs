@@ -141,7 +141,8 @@ fn check_listed(host: Option<&str>, origin: Option<&str>) {
     }
 }
 
-/// Whoever is let in named one host, and it is of this machine or listed; so is every origin.
+/// Whoever is let in named one host, and it is of this machine or listed; so is every origin. Who
+/// is refused did not plainly do so.
 fn check_allowed(
     uri: &Uri,
     hosts: &[&[u8]],
@@ -149,12 +150,21 @@ fn check_allowed(
     allowed: &Result<(), String>,
     listed: &str,
 ) {
-    if allowed.is_err() {
+    let named = uri.authority().map(|authority| authority.as_str());
+    if let Err(told) = allowed {
+        let is_one = told.contains("exactly one valid Host") || hosts.len() == 1;
+        assert!(is_one, "{} hosts, but: {told}", hosts.len());
+        let is_plain =
+            |name: &str| is_plainly_here(name) || check_host(listed).as_deref() == Ok(name);
+        let host = hosts.first().and_then(|host| text(host));
+        let hosts_are = hosts.len() == 1 && host.into_iter().chain(named).all(is_plain);
+        let is_origin = |origin: &[u8]| text(origin).is_some_and(|o| is_plain_origin(o, listed));
+        let is_plain = host.is_some() && hosts_are && origins.iter().all(|one| is_origin(one));
+        assert!(!is_plain, "{hosts:?} {origins:?} with {listed:?}: {told}");
         return;
     }
     let [host] = hosts else { panic!("{} hosts are let in", hosts.len()) };
     let host = std::str::from_utf8(host).expect("a host is text");
-    let named = uri.authority().map(|authority| authority.as_str());
     for name in named.into_iter().chain([host]) {
         assert!(is_of_this_machine(name) || is_listed(name, listed), "{name:?} is let in");
     }
@@ -169,6 +179,26 @@ fn check_allowed(
         let is_local = place.is_some_and(is_of_this_machine);
         assert!(is_local || is_listed, "{origin:?} is let in");
     }
+}
+
+/// A loopback name in its plainest form, with a port perhaps: whoever sends it must be let in.
+fn is_plainly_here(name: &str) -> bool {
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number.to_string() == port);
+    let address = name.strip_prefix("[::1]").map(|rest| ("[::1]", rest.strip_prefix(':')));
+    let (host, port) = match address {
+        Some((host, Some(port))) => (host, Some(port)),
+        Some((host, None)) if name == host => (host, None),
+        Some(_) => return false,
+        None => name.split_once(':').map_or((name, None), |(host, port)| (host, Some(port))),
+    };
+    let four = host.parse::<std::net::Ipv4Addr>();
+    let is_four = four.is_ok_and(|four| four.octets()[0] == 127 && four.to_string() == host);
+    (is_four || matches!(host, "localhost" | "[::1]")) && port.is_none_or(is_port)
+}
+
+fn is_plain_origin(origin: &str, listed: &str) -> bool {
+    let local = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+    local.is_some_and(is_plainly_here) || check_origin(listed).as_deref() == Ok(origin)
 }
 
 fn is_of_this_machine(authority: &str) -> bool {

@@ -1,9 +1,11 @@
 //! Bytes on sockets against a whole gateway: the real listener, a `RejoinLayer` around a server in
 //! this process, a clock that jumps. Beside whoever sends the input there is a well-behaved client
-//! of another principal, whose session nothing of it may touch.
+//! of another principal, whose session nothing of it may touch: whatever that one loses it gets,
+//! and none of its calls runs twice.
 
 mod client;
 mod server;
+mod victim;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use tokio::time::sleep;
 use crate::split::Numbers;
 use client::{Connection, find};
 use server::{Reply, Server};
+use victim::Victim;
 
 const CONNECTIONS: usize = 4;
 /// More are not played.
@@ -24,8 +27,6 @@ const STEP_END: u8 = 0x1E;
 /// Every connection that said something has an answer or an end within this (virtual) time: the
 /// longest silence that is allowed to a call is an hour.
 const ANSWER_MAX: Duration = Duration::from_secs(2 * 3_600);
-/// A good call has its answer within this.
-const GOOD_MAX: Duration = Duration::from_secs(60);
 const PASSES_MS: [u64; 8] = [1, 50, 1_000, 3_000, 6_000, 11_000, 35_000, 100_000];
 
 /// The input is a list of steps, each ended by the byte 0x1E: a letter, the digit of a connection
@@ -51,11 +52,12 @@ const PASSES_MS: [u64; 8] = [1, 50, 1_000, 3_000, 6_000, 11_000, 35_000, 100_000
 /// event id read last, and an event id of the well-behaved client.
 pub fn run(data: &[u8]) {
     // What only the well-behaved client may read, and its credential; no input can know it.
-    let secret = format!("secret-{:016x}", Numbers::of(data).below(usize::MAX));
+    let mut numbers = Numbers::of(data);
+    let secret = format!("secret-{:016x}", numbers.below(usize::MAX));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().expect("a runtime can be made");
     runtime.block_on(async {
-        let world = World::start(secret).await;
+        let world = World::start(secret, numbers).await;
         world.play(data).await;
     });
 }
@@ -67,13 +69,6 @@ struct World {
     session: Vec<u8>,
     cursor: Vec<u8>,
     victim: Victim,
-}
-
-/// The well-behaved client.
-struct Victim {
-    session: Vec<u8>,
-    event: Vec<u8>,
-    calls: usize,
 }
 
 const FIELDS: &str = "Host: localhost\r\nContent-Type: application/json\r\n\
@@ -100,7 +95,7 @@ fn call(id: usize, arguments: &[u8]) -> Vec<u8> {
 }
 
 impl World {
-    async fn start(secret: String) -> Self {
+    async fn start(secret: String, numbers: Numbers) -> Self {
         let server = Server::new(secret);
         let layer = RejoinLayer::with(LayerConfig::default()).expect("the defaults are sound");
         let service = layer.layer(server.clone());
@@ -108,49 +103,9 @@ impl World {
         let (listener, address) = bind(any).await.expect("a port is free");
         let config = ListenConfig::default();
         tokio::spawn(serve_with(listener, service, config, std::future::pending()));
-        let victim = Victim { session: Vec::new(), event: Vec::new(), calls: 0 };
+        let victim = Victim::start(address, server.clone(), numbers).await;
         let (connections, session, cursor) = Default::default();
-        let mut world = Self { address, server, connections, session, cursor, victim };
-        let mut connection = world.good(&[], INITIALIZE.as_bytes()).await;
-        let fields = b"mcp-session-id: ";
-        assert!(connection.until(b"\r\n\r\n", GOOD_MAX).await, "initialize is answered");
-        world.victim.session = connection.last_after(fields).expect("a session has an id");
-        world.dropped_call().await;
-        world
-    }
-
-    /// The well-behaved client calls, and loses its connection before it has read the answer: that
-    /// lies in the log now, for whoever comes with the session and the event.
-    async fn dropped_call(&mut self) {
-        self.victim.calls += 1;
-        let mut connection = self.good(&self.victim.session, &call(0, b"{}")).await;
-        assert!(connection.until(b"\nid: ", GOOD_MAX).await, "a good call is answered");
-        connection.until(b"\r\n\r\n", GOOD_MAX).await;
-        self.victim.event = connection.first_after(b"\nid: ").unwrap_or_default();
-    }
-
-    /// A connection with a request of the well-behaved client on it.
-    async fn good(&self, session: &[u8], body: &[u8]) -> Connection {
-        let mut connection = Connection::open(self.address).await.expect("the listener accepts");
-        let fields = format!("Authorization: {}\r\n", self.server.secret);
-        connection.write(&request("POST", fields.as_bytes(), session, body)).await;
-        connection
-    }
-
-    /// The well-behaved client calls, and reads its answer; the server ran it once.
-    async fn good_call(&mut self) {
-        self.victim.calls += 1;
-        let number = self.victim.calls;
-        let arguments = format!("{{\"number\":{number}}}");
-        let body = call(number, arguments.as_bytes());
-        let mut connection = self.good(&self.victim.session, &body).await;
-        let has_answer = connection.until(self.server.secret.as_bytes(), GOOD_MAX).await;
-        let read = String::from_utf8_lossy(&connection.read).into_owned();
-        assert!(has_answer, "a good call has no answer, but: {read}");
-        // The end of the stream, so that nothing is owed.
-        connection.until(b"\r\n0\r\n\r\n", GOOD_MAX).await;
-        sleep(Duration::from_millis(1)).await;
-        assert_eq!(self.server.victims_calls(), number, "each good call runs once");
+        Self { address, server, connections, session, cursor, victim }
     }
 
     async fn play(mut self, data: &[u8]) {
@@ -161,12 +116,12 @@ impl World {
             sleep(Duration::from_micros(100)).await;
             self.look();
         }
-        self.good_call().await;
+        self.victim.call().await;
         for connection in self.connections.iter_mut().flatten() {
             assert!(connection.settles(ANSWER_MAX).await, "neither an answer nor an end");
         }
         self.look();
-        self.good_call().await;
+        self.victim.call().await;
     }
 
     async fn step(&mut self, number: usize, letter: u8, digit: usize, rest: &[u8]) {

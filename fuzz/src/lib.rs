@@ -8,6 +8,8 @@ pub mod envelope;
 pub mod event_id;
 pub mod headers;
 pub mod http;
+pub mod options;
+pub mod printed;
 pub mod rows;
 pub mod session;
 mod split;

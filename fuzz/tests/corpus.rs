@@ -47,6 +47,8 @@ fn nothing_that_is_kept_is_a_finding() {
     replay("event_id", rejoin_fuzz::event_id::run);
     replay("headers", rejoin_fuzz::headers::run);
     replay("http", rejoin_fuzz::http::run);
+    replay("options", rejoin_fuzz::options::run);
+    replay("printed", rejoin_fuzz::printed::run);
     replay("rows", rejoin_fuzz::rows::run);
     replay("session", rejoin_fuzz::session::run);
     replay("sqlite", rejoin_fuzz::sqlite::run);

@@ -375,6 +375,19 @@ pub fn swallowed() -> Config {
     config.over(Network::Proxy).no_twins()
 }
 
+/// What is not closed: a twin comes after the grace and collects the answer; then whoever was owed
+/// it resumes, and repeats beside that. Two were asked and two run, but both for the first.
+pub fn collected_by_twin() -> Config {
+    let faults = Faults { closes: 1, ..ALWAYS };
+    let intents = [Intent::once(0).posts(2).gets(1), Intent::once(0)];
+    Config::new(
+        "collected by a twin",
+        "a twin collects the answer of a call, which is resumed and repeated",
+        &intents,
+        faults,
+    )
+}
+
 /// What no setting but `twin_window_ms = 0` or a token can see: a proxy answers for a client that
 /// has left, so its repeat is taken for a twin.
 pub fn twin_behind_proxy() -> Config {

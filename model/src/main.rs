@@ -22,13 +22,8 @@ mod world;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-usage: rejoin-model [--write] [--large] [--only TEXT] [--states N]
-
-  --write      write the stories (model/stories) anew instead of comparing them
-  --large      also the spaces that take minutes each
-  --only TEXT  only the searches whose line contains TEXT
-  --states N   at most N states generated in a search";
+/// Which `cargo xtask model --help` prints without building this.
+const USAGE: &str = include_str!("../usage.txt");
 
 fn main() -> ExitCode {
     let mut wanted = report::Wanted::default();
@@ -55,7 +50,7 @@ fn main() -> ExitCode {
             _ => false,
         };
         if !is_good {
-            eprintln!("{USAGE}");
+            eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     }

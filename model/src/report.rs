@@ -67,6 +67,7 @@ pub fn run(wanted: &Wanted) -> bool {
     let mut parts = vec![
         limit(catalogue::swallowed(), "swallowed-answer"),
         limit(catalogue::twin_behind_proxy(), "twin-behind-a-proxy"),
+        limit(catalogue::collected_by_twin(), "collected-by-a-twin"),
     ];
     parts.extend(necessity::conditions());
     parts.extend(necessity::rows());

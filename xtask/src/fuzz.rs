@@ -22,14 +22,36 @@ const INPUT_SECONDS_MAX: u32 = 25;
 /// A target that needs more is a finding.
 const MEMORY_MIB_MAX: u32 = 2_048;
 /// Longest inputs in bytes; longer ones of these targets are slow and say no more.
-const INPUT_BYTES_MAX: [(&str, u32); 4] =
-    [("event_id", 64), ("session", 160), ("sqlite", 96), ("http", 2_048)];
+const INPUT_BYTES_MAX: [(&str, u32); 7] = [
+    ("event_id", 64),
+    ("http", 1_024),
+    ("options", 1_024),
+    ("printed", 512),
+    ("session", 160),
+    ("sqlite", 96),
+    ("sse", 512),
+];
 /// Longest inputs of all other targets.
 const INPUT_BYTES_MAX_ELSE: u32 = 4_096;
+/// Exit codes of libFuzzer: nothing found; too slow, too much memory, a panic.
+const CODES: [i32; 4] = [0, 70, 71, 77];
 /// What a coverage-guided fuzzer needs to see of a program.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// What `cargo xtask fuzz --help` says, before the names of the targets.
+const USAGE: &str = "\
+usage: cargo xtask fuzz [TARGET...] [--seconds S | --runs N | --input FILE | --keep]
+
+  TARGET        one or several (default: all), see below
+  --seconds S   each for so long (60)
+  --runs N      each for so many executions
+  --input FILE  one input again, as a finding names it
+  --keep        what was grown (target/fuzz/corpus) goes into fuzz/corpus, as far as it shows
+                anything new
+
+The first run builds the targets, in minutes; a C++ compiler is needed.";
 
 /// What is asked of each target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +64,11 @@ enum Task {
     Keep,
 }
 
+/// What can be asked, and the targets that there are.
+pub(crate) fn usage() -> Result<String, Failure> {
+    Ok(format!("{USAGE}\n\ntargets: {}\n", targets()?.join(", ")))
+}
+
 /// `fuzz [TARGET...] [--seconds S | --runs N | --input FILE | --keep]`.
 pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
     let known = targets()?;
@@ -52,10 +79,19 @@ pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
     for target in &named {
         let name = format!("fuzz-{target}");
         let command = command(target, &programs.join(target), &task)?;
-        if let Err(failure) = runner.command(&name, command, RUN_MAX, note) {
-            let log = read_log(&target_dir()?.join("xtask").join(format!("{name}.log")))?;
-            findings.push(finding(target, &log).unwrap_or_else(|| failure.to_string()));
-        }
+        // One finding does not keep the other targets from being run.
+        let ended = runner.finding_command(&name, command, RUN_MAX, &CODES, |log| {
+            let text = read_log(log)?;
+            match finding(target, &text) {
+                Some(found) => findings.push(found),
+                None if text.contains("ERROR: libFuzzer") => {
+                    return Err(Failure::new(format!("{target}: the input is a finding")));
+                }
+                None => return note(&text),
+            }
+            Ok("1 finding, below".to_owned())
+        });
+        findings.extend(ended.err().map(|failure| failure.to_string()));
     }
     if findings.is_empty() {
         runner.print_summary();
@@ -189,8 +225,7 @@ fn with_input(mut command: Command, file: &Path) -> Command {
 }
 
 /// What a run without a finding did.
-fn note(log: &Path) -> Result<String, Failure> {
-    let log = read_log(log)?;
+fn note(log: &str) -> Result<String, Failure> {
     let after = |line: &str, name: &str| {
         let (_, rest) = line.split_once(name)?;
         rest.split_whitespace().next().map(str::to_owned)

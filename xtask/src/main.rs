@@ -3,6 +3,7 @@
 mod bench;
 mod failure;
 mod fuzz;
+mod help;
 mod matrix;
 mod metadata;
 mod mutants;
@@ -57,7 +58,7 @@ usage: cargo xtask COMMAND
   model [ARGS...] the model check: every reachable state of the session state machine,
                   within bounds, and what is violated without each part of the rule
                   (docs/proof.md; --write keeps its stories anew)
-  mutants [FILE...]
+  mutants [FILE...] [--shard K/N]
                   changes of the rule's code, one at a time (all, or those in files below
                   crates/core/src): a test must notice each (docs/proof.md; hours)
   sim [--seeds N] [--from SEED] [--seed SEED] [--without PART]
@@ -76,12 +77,15 @@ usage: cargo xtask COMMAND
                   on the same disk in the same run (docs/performance.md)
   bench load [--quick]
                   release build, then calls and events a second through the layer and the
-                  gateway, next to the bare server and a bare proxy, in turns";
+                  gateway, next to the bare server and a bare proxy, in turns
+
+model, mutants, sim and fuzz have a --help of their own";
 
 fn main() -> ExitCode {
     let owned: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = owned.iter().map(String::as_str).collect();
     let outcome = match args.as_slice() {
+        [command, rest @ ..] if help::is_asked_for(command, rest) => help::print(command),
         ["tidy"] => plan::tidy(),
         ["test"] => plan::test(plan::Depth::Full),
         ["test", "--quick"] => plan::test(plan::Depth::Quick),

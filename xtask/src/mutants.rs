@@ -23,25 +23,34 @@ const CODES: [i32; 3] = [0, 2, 3];
 /// Where the changes that no test can notice are explained, a row of a table for each.
 const EXPLAINED: &str = "docs/proof.md";
 
+/// What `cargo xtask mutants --help` says.
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask mutants [FILE...] [--shard K/N]
+
+  FILE         below crates/core/src, such as cursor.rs or session/claim.rs (policy.rs, ledger.rs,
+               cursor.rs, session.rs and session/)
+  --shard K/N  the Kth of N parts of the changes, counted from 0: so that several machines, or
+               several evenings, do all of them
+
+Each change of the code is built and tested in a copy of the workspace, two at a time. A change that
+no test notices, and that docs/proof.md does not explain, is a failure. The first run builds
+cargo-mutants below target/tools.
+";
+
 /// Tests every change of the files that are named below `crates/core/src`, or of all that decide.
 /// Fails if one is missed that docs/proof.md does not explain.
-pub(crate) fn run(files: &[&str]) -> Result<(), Failure> {
-    for file in files {
-        let known = workspace_root().join(source(file)).exists();
-        if !known {
-            return Err(Failure::new(format!(
-                "{file}: no such file below crates/core/src; for instance: cargo xtask mutants \
-                 session/claim.rs"
-            )));
-        }
-    }
+pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
+    let (files, shard) = read_args(args)?;
     let mut runner = plan::runner()?;
     let program = installed(&mut runner)?;
     let output = metadata::target_dir()?.join("xtask");
     let mut command = Command::new(program);
     command.args(["mutants", "--package", "rejoin-core", "--jobs", "2", "--colors", "never"]);
-    for file in if files.is_empty() { &FILES } else { files } {
+    for file in if files.is_empty() { &FILES } else { &files[..] } {
         command.args(["--file", &source(file)]);
+    }
+    if let Some(shard) = shard {
+        command.args(["--shard", shard]);
     }
     command.arg("--output").arg(&output).current_dir(workspace_root());
     // The tests end at the first that fails, by a flag that is unstable.
@@ -62,6 +71,36 @@ pub(crate) fn run(files: &[&str]) -> Result<(), Failure> {
     })?;
     runner.print_summary();
     Ok(())
+}
+
+/// The files, each of which is there, and the part of the changes.
+fn read_args<'a>(args: &[&'a str]) -> Result<(Vec<&'a str>, Option<&'a str>), Failure> {
+    let (mut files, mut shard, mut rest) = (Vec::new(), None, args);
+    loop {
+        match rest {
+            [] => return Ok((files, shard)),
+            ["--shard", part, after @ ..] if is_part(part) => (shard, rest) = (Some(*part), after),
+            ["--shard", ..] => {
+                let text = "--shard needs a part, such as 0/4: the first of four";
+                return Err(Failure::new(text));
+            }
+            [file, after @ ..] if workspace_root().join(source(file)).is_file() => {
+                files.push(*file);
+                rest = after;
+            }
+            [file, ..] => {
+                return Err(Failure::new(format!(
+                    "{file}: no such file below crates/core/src; for instance: cargo xtask \
+                     mutants session/claim.rs"
+                )));
+            }
+        }
+    }
+}
+
+fn is_part(text: &str) -> bool {
+    let numbers = text.split_once('/').map(|(k, n)| (k.parse::<u32>(), n.parse::<u32>()));
+    matches!(numbers, Some((Ok(part), Ok(parts))) if part < parts)
 }
 
 /// A file as cargo-mutants knows it: from the root of the workspace.
@@ -126,6 +165,20 @@ mod tests {
     fn a_file_may_be_named_below_the_source_or_the_workspace() {
         assert_eq!(source("session/claim.rs"), "crates/core/src/session/claim.rs");
         assert_eq!(source("crates/core/src/policy.rs"), "crates/core/src/policy.rs");
+    }
+
+    #[test]
+    fn files_and_a_part_of_the_changes_are_read_and_what_names_neither_is_refused() {
+        let read = |args: &[&str]| {
+            let (files, shard) = read_args(args).map_err(|failure| failure.to_string())?;
+            Ok::<_, String>((files.len(), shard.map(str::to_owned)))
+        };
+        assert_eq!(read(&[]), Ok((0, None)));
+        assert_eq!(read(&["cursor.rs", "--shard", "1/4"]), Ok((1, Some("1/4".to_owned()))));
+        for part in ["4/4", "x", "1/", "-1/2"] {
+            assert!(read(&["--shard", part]).is_err_and(|told| told.contains("such as 0/4")));
+        }
+        assert!(read(&["cursr.rs"]).is_err_and(|told| told.contains("no such file")));
     }
 
     #[test]

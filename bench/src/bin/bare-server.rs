@@ -1,5 +1,5 @@
-//! The server that `load` measures: rmcp on axum with `TCP_NODELAY`, as it is or with Rejoin's layer
-//! around it: `bare-server PORT [memory | calls DIR | events DIR]`; or on its standard input and
+//! The server that `load` measures: rmcp on axum with `TCP_NODELAY`, as it is or with Rejoin's
+//! layer around it: `bare-server PORT [memory | calls DIR | events DIR]`; or on its standard input and
 //! output: `bare-server stdio`.
 
 use std::error::Error;

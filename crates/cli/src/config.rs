@@ -185,6 +185,17 @@ pub(crate) fn read_into(
     apply(&Source { path: &path, text }, &|name| std::env::var(name), args, is_on_line)
 }
 
+/// For `fuzz/` alone: the text of a file of this name, beside an empty command line.
+#[cfg(feature = "fuzz")]
+pub(crate) fn read_text_into(
+    path: &Path,
+    text: &str,
+    lookup: Lookup<'_>,
+    args: &mut ServeArgs,
+) -> Result<(), ConfigError> {
+    apply(&Source { path, text }, lookup, args, &|_| false)
+}
+
 fn read_text(path: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let mut bytes = Vec::new();

@@ -2,7 +2,6 @@
 //! runs, from the directory of the log.
 
 mod admin;
-mod escape;
 mod store;
 mod table;
 
@@ -13,8 +12,8 @@ use rejoin_core::id::CallId;
 use serde_json::Value;
 
 use crate::args::{SessionsArgs, SessionsCommand};
+use crate::terminal::escaped;
 pub(crate) use admin::AdminError;
-use escape::escaped;
 pub(crate) use store::StoredError;
 
 /// Why nothing is shown or done.
@@ -82,5 +81,21 @@ fn one(args: &SessionsArgs, session: &str) -> Result<Value, SessionsError> {
 }
 
 fn said(args: &SessionsArgs, value: &Value, table: impl Fn(&Value) -> String) -> String {
-    if args.json { escaped(&format!("{value:#}\n")) } else { table(value) }
+    if args.json { json(value) } else { table(value) }
+}
+
+fn json(value: &Value) -> String {
+    escaped(&format!("{value:#}\n"))
+}
+
+/// For `fuzz/` alone: everything that is printed of this.
+#[cfg(feature = "fuzz")]
+pub(crate) fn all_said(value: &Value) -> [String; 4] {
+    [json(value), table::of_sessions(value), table::of_streams(value), table::of_calls(value)]
+}
+
+/// For `fuzz/` alone: a line of `export`.
+#[cfg(feature = "fuzz")]
+pub(crate) fn exported(event: &rejoin_core::effect::Event) -> serde_json::Result<String> {
+    store::line(event)
 }

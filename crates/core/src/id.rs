@@ -22,7 +22,8 @@ pub fn tag(secret: &[u8]) -> String {
 
 /// Bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
 }
 
 /// What `Mcp-Session-Id` carries (spec SES-1). It is a secret: `Debug` and `Display` show a tag.

@@ -21,7 +21,7 @@ impl<'a> Members<'a> {
     }
 
     /// The members of the object that a key holds.
-    pub(super) fn object(&self, key: &str) -> Option<Members<'a>> {
+    pub(super) fn object(&self, key: &str) -> Option<Self> {
         Members::of(self.get(key)?)
     }
 

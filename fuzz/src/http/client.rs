@@ -14,6 +14,11 @@ const KEPT_BYTES_MAX: usize = 256 * 1_024;
 /// Writes wait no longer: a gateway may refuse to read on.
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
+/// Begins an answer.
+const HEAD: &[u8] = b"HTTP/1.1 ";
+/// Ends one in chunks.
+pub(super) const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
+
 /// One connection, and what came on it.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -38,11 +43,19 @@ impl Connection {
 
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         self.take();
-        if !bytes.is_empty() {
+        if !bytes.is_empty() && !self.is_behind_stream() {
             self.taken_before = Some(self.taken);
         }
         // Whether it was taken shows in what is read.
         let _taken = timeout(WRITE_MAX, self.stream.write_all(bytes)).await;
+    }
+
+    /// True if the last answer is a stream that goes on: nothing behind it on this connection is
+    /// answered before it ends, and what is passed through may never end.
+    fn is_behind_stream(&self) -> bool {
+        let heads = self.read.windows(HEAD.len()).rposition(|window| window == HEAD);
+        let last = heads.map_or(&[][..], |at| &self.read[at..]);
+        find(last, b"transfer-encoding: chunked").is_some() && !last.ends_with(LAST_CHUNK)
     }
 
     /// Says that nothing more will be written.

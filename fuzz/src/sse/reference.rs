@@ -92,7 +92,10 @@ fn block_of(lines: &[&[u8]]) -> Option<Block> {
 pub(super) fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), text);
     while let Some((first, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(from) {
+        // Most bytes do not begin it, and need no comparison of texts.
+        if from.first() == Some(first)
+            && let Some(after) = rest.strip_prefix(from)
+        {
             out.extend_from_slice(to);
             rest = after;
         } else {

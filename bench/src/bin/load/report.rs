@@ -53,7 +53,8 @@ impl Report {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "| {} | {:.0} | {from:.0} | {to:.0} | {bare} | {proxy} | {p50:.0} | {p99:.0} | {megabytes:.0} |",
+                "| {} | {:.0} | {from:.0} | {to:.0} | {bare} | {proxy} | {p50:.0} | {p99:.0} \
+                 | {megabytes:.0} |",
                 row.kind.name(),
                 median(&row.per_second),
             );

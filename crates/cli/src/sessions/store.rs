@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::escape::escaped;
+use crate::terminal::escaped;
 
 /// Sessions that are listed at once.
 const LISTED_MAX: usize = 256;
@@ -111,7 +111,7 @@ pub(super) fn export(folder: &Path, prefix: &str) -> Result<String, StoredError>
 
 /// An event as a line of JSON, its message as it was sent, but for what would end the line or what
 /// a terminal would obey.
-fn line(event: &Event) -> Result<String, serde_json::Error> {
+pub(super) fn line(event: &Event) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct Line<'a> {
         stream: StreamId,

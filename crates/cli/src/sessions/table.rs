@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::escape::is_obeyed;
+use crate::terminal::plain;
 
 /// A line for each session.
 pub(super) fn of_sessions(value: &Value) -> String {
@@ -51,8 +51,8 @@ pub(super) fn of_calls(session: &Value) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.chars().map(|c| if is_obeyed(c) { '?' } else { c }).collect(),
-        other => other.to_string(),
+        Value::String(text) => plain(text),
+        other => plain(&other.to_string()),
     }
 }
 
@@ -84,4 +84,18 @@ fn written(heads: &[&str], rows: Vec<Vec<String>>) -> String {
         said.push('\n');
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_cell_has_what_a_terminal_would_obey_whatever_it_is_made_of() {
+        let calls = json!({ "calls": [{ "method": "a\u{1b}[2J", "tool": ["\u{9b}2J"] }] });
+        let said = of_calls(&calls);
+        assert!(said.contains("a?[2J") && said.contains("[\"?2J\"]"), "{said}");
+    }
 }

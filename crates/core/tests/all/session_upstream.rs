@@ -431,3 +431,54 @@ fn a_read_that_its_client_cancels_is_answered_as_cancelled() {
     rig.notify(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     assert!(rig.replied(post).is_some_and(|text| text.contains(r#""code":-32800"#)));
 }
+
+fn cancel(rig: &mut Rig, id: &str) {
+    let params = format!(r#"{{"requestId":{id},"reason":"slow"}}"#);
+    rig.notify(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#
+    ));
+}
+
+/// What the server is told of cancelled calls, and under which of them.
+fn cancels(rig: &Rig) -> Vec<(u64, String)> {
+    let told = rig.effects.iter().filter_map(|effect| match effect {
+        Effect::Upstream(ToUpstream::Cancel { call, message }) => Some((call.0, message)),
+        _ => None,
+    });
+    told.map(|(call, message)| (call, String::from_utf8_lossy(message).into_owned())).collect()
+}
+
+#[test]
+fn a_cancel_is_forwarded_to_the_server_under_the_id_that_it_knows_the_call_by() {
+    let mut rig = Rig::plain();
+    rig.post(&call("\"one\"", "a", "{}"));
+    rig.post(&call("\"two\"", "b", "{}"));
+    let second = rig.executed()[1];
+    cancel(&mut rig, "\"two\"");
+    let message = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{second},"reason":"slow"}}}}"#
+    );
+    assert_eq!(cancels(&rig), [(second.0, message)]);
+    cancel(&mut rig, "\"two\"");
+    assert_eq!(cancels(&rig).len(), 1, "it is cancelled already");
+}
+
+#[test]
+fn a_cancel_of_a_call_that_never_went_to_the_server_or_has_ended_is_not_forwarded() {
+    let mut rig = Rig::plain();
+    let first = rig.post(&call("1", "a", "{}"));
+    rig.lose(first, Seq::ORIGIN);
+    rig.post(&call("2", "b", "{}"));
+    assert_eq!(rig.executed().len(), 1, "it waits for what is owed");
+    cancel(&mut rig, "2");
+    rig.pass(20_000);
+    assert_eq!((rig.executed().len(), cancels(&rig)), (1, Vec::new()), "nor does it run later");
+    let refused = rig.post(&call("3", "a", "{}"));
+    assert_eq!(reason(&rig, refused), Some(Reason::RequestInFlight));
+    for id in ["3", "4", "\"1\""] {
+        cancel(&mut rig, id);
+    }
+    rig.answer(rig.executed()[0]);
+    cancel(&mut rig, "1");
+    assert_eq!(cancels(&rig), Vec::new());
+}

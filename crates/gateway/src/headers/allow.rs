@@ -164,11 +164,13 @@ impl Allowed {
             return Err(HeaderError::BadHost);
         };
         let host: Authority = value.as_bytes().try_into().map_err(|_| HeaderError::BadHost)?;
-        if host.as_str().contains('@') || !has_port_or_none(&host) {
-            return Err(HeaderError::BadHost);
-        }
         // A request target with a host of its own overrides the header (RFC 9112 section 3.2.2).
         let mut named = uri.authority().into_iter().chain([&host]);
+        // Nor has either a user in it (RFC 9110 section 4.2.4).
+        let is_place = |one: &Authority| !one.as_str().contains('@') && has_port_or_none(one);
+        if !named.clone().all(is_place) {
+            return Err(HeaderError::BadHost);
+        }
         match named.find(|authority| !self.allows_host(authority)) {
             None => Ok(()),
             Some(foreign) => Err(self.operator.refuse_host(foreign.as_str())),

@@ -109,6 +109,10 @@ fn what_follows_the_host_is_a_port_or_nobody_is_let_in() {
         assert_eq!(check(&[(HOST, host)]), Err(HeaderError::BadHost), "{host}");
         assert!(check_host(host).is_err(), "{host}");
     }
+    for target in ["[::1]A", "http://[::1]280/mcp", "http://me@localhost/mcp", "@gate.example"] {
+        let check = allowed.check(&Uri::from_static(target), &with(&[(HOST, "localhost")]));
+        assert_eq!(check, Err(HeaderError::BadHost), "{target}");
+    }
     for origin in ["http://localhost:A", "https://[::1]:1x"] {
         let refused = check(&[(HOST, "localhost"), (ORIGIN, origin)]);
         assert!(matches!(refused, Err(HeaderError::ForeignOrigin { .. })), "{origin}");

@@ -12,7 +12,7 @@ use rejoin_core::input::{
 };
 use rejoin_core::message::Message;
 use rejoin_core::revision::Revision;
-use rejoin_core::session::{Continuation, Session, SessionStart, SessionView};
+use rejoin_core::session::{CallView, Continuation, Session, SessionStart, SessionView};
 use rejoin_core::settings::{Delivery, OnRepeat, RepeatScope, Settings};
 use rejoin_core::token::{DedupKey, DedupRecord, Outcome, Owner, Token};
 
@@ -145,6 +145,8 @@ fn notification(name: &str, params: &str) -> Message {
 
 struct World {
     session: Session,
+    /// The session as it is after the last input: making it is the dearest part of a step.
+    view: SessionView,
     settings: Settings,
     observed: bool,
     now_ms: u64,
@@ -186,8 +188,10 @@ impl World {
             settings: Arc::new(settings.clone()),
         };
         let rows = Rows::new(&start);
+        let session = Session::new(start, 1_000_000);
         Self {
-            session: Session::new(start, 1_000_000),
+            view: session.view(),
+            session,
             settings,
             observed,
             now_ms: 1_000_000,
@@ -244,6 +248,7 @@ impl World {
         if let Err(why) = self.session.check() {
             panic!("{why}");
         }
+        self.view = self.session.view();
         match written(&self.tokens, &out.batch.dedup) {
             Ok(tokens) => self.tokens = tokens,
             Err(taken) => {
@@ -252,7 +257,7 @@ impl World {
             }
         }
         self.rows.apply(&out.batch);
-        self.rows.assert_current(&self.session);
+        self.rows.assert_current(&self.session, &self.view);
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
             let previous = events.last().map_or(Seq::ORIGIN, |event| event.seq);
@@ -374,7 +379,7 @@ impl World {
     }
 
     fn open_calls(&self) -> Vec<&Ran> {
-        let view = self.session.view();
+        let view = &self.view;
         let mut calls = Vec::new();
         for call in &view.calls {
             let Some(ran) = self.ran.get(&call.id).filter(|ran| !ran.freed) else { continue };
@@ -396,7 +401,7 @@ impl World {
 
     /// Notes when calls changed, and which held POSTs were answered.
     fn observe(&mut self) {
-        let view = self.session.view();
+        let view = &self.view;
         for call in &view.calls {
             let state = view.streams.iter().find(|stream| Some(stream.id) == call.stream);
             let state = state.map_or("", |stream| stream.state);
@@ -507,8 +512,7 @@ impl World {
     }
 
     fn running(&self, n: u8) -> Option<CallId> {
-        let view = self.session.view();
-        let calls = view.calls.iter().filter(|call| call.phase != "finished");
+        let calls = self.view.calls.iter().filter(|call| call.phase != "finished");
         calls.map(|call| call.id).nth(usize::from(n))
     }
 
@@ -616,8 +620,7 @@ impl World {
                 FromUpstream::Message { channel: Channel::Call(call), message, cursor: None }
             }
             Op::NotSent { .. } => {
-                let view = self.session.view();
-                if !view.calls.iter().any(|view| view.id == call && view.phase == "claimed") {
+                if !self.view.calls.iter().any(|view| view.id == call && view.phase == "claimed") {
                     return;
                 }
                 if let Some(ran) = self.ran.get_mut(&call) {
@@ -666,19 +669,19 @@ impl World {
     fn check_reload(&self) {
         let start = self.session.start().clone();
         let (loaded, _) = Session::restart(start, self.rows.stored(), self.now_ms);
-        let (view, loaded) = (self.session.view(), loaded.view());
+        let (view, loaded) = (&self.view, loaded.view());
         let calls = |view: &SessionView| {
             let seen = view.calls.iter();
             seen.map(|call| (call.id, call.phase, call.stream, call.tool.clone())).collect()
         };
-        let (here, there): (Vec<_>, Vec<_>) = (calls(&view), calls(&loaded));
+        let (here, there): (Vec<_>, Vec<_>) = (calls(view), calls(&loaded));
         assert_eq!(here, there, "other calls were committed");
         let streams = |view: &SessionView| {
             let seen = view.streams.iter();
             seen.map(|stream| (stream.id, stream.state, stream.produced.clone(), stream.bytes))
                 .collect()
         };
-        let (here, there): (Vec<_>, Vec<_>) = (streams(&view), streams(&loaded));
+        let (here, there): (Vec<_>, Vec<_>) = (streams(view), streams(&loaded));
         assert_eq!(here, there, "other streams were committed");
     }
 
@@ -692,9 +695,10 @@ impl World {
         let start = self.session.start().clone();
         let (session, first) = Session::restart(start, self.rows.stored(), self.now_ms);
         self.session = session;
+        self.view = self.session.view();
         self.picked_up.clear();
         first.into_iter().for_each(|input| self.feed(input));
-        let running = self.session.view().calls.into_iter();
+        let running = self.view.calls.iter();
         let running = running.filter(|call| matches!(call.phase, "claimed" | "sent"));
         let running: Vec<_> = running.map(|call| call.id).collect();
         assert_eq!(running, self.picked_up, "nobody hears of the others");
@@ -708,10 +712,9 @@ impl World {
             self.feed(Input::Wire(connection, lost));
             self.feed(Input::Wire(connection, WireEvent::Fin));
         }
-        let view = self.session.view();
-        for call in view.calls.iter().filter(|call| matches!(call.phase, "claimed" | "sent")) {
-            self.answer(call.id, false);
-        }
+        let running = |call: &&CallView| matches!(call.phase, "claimed" | "sent");
+        let calls: Vec<_> = self.view.calls.iter().filter(running).map(|call| call.id).collect();
+        calls.into_iter().for_each(|call| self.answer(call, false));
         self.pass(120_000);
     }
 }

@@ -192,7 +192,7 @@ impl Rig {
         self.durable = out.batch.durable;
         // It costs time by streams; those of a few tests are many.
         if self.log.len() < 64 {
-            self.rows.assert_current(&self.session);
+            self.rows.assert_current(&self.session, &self.session.view());
         }
         for event in out.batch.events {
             let events = self.log.entry(event.stream).or_default();
