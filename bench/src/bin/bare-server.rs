@@ -1,6 +1,6 @@
 //! The server that `load` measures: rmcp on axum with `TCP_NODELAY`, as it is or with Rejoin's
-//! layer around it: `bare-server PORT [memory | calls DIR | events DIR]`; or on its standard input and
-//! output: `bare-server stdio`.
+//! layer around it, `bare-server PORT [memory | calls DIR | events DIR]`; or on its standard input and
+//! output, `bare-server stdio`.
 
 use std::error::Error;
 use std::path::Path;
