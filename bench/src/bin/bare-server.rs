@@ -1,7 +1,7 @@
 //! The server that `load` measures: rmcp on axum with `TCP_NODELAY`.
 //!
-//! `bare-server PORT` as it is, `bare-server PORT memory`, `PORT calls DIR` or `PORT events DIR` with
-//! Rejoin's layer around it, `bare-server stdio` on its standard input and output.
+//! `bare-server PORT` as it is; `bare-server PORT memory`, `PORT calls DIR` or `PORT events DIR`
+//! with Rejoin's layer around it; `bare-server stdio` on its standard input and output.
 
 use std::error::Error;
 use std::path::Path;
