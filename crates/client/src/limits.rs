@@ -45,8 +45,8 @@ pub struct ClientLimits {
     /// A connection that lasted so long was a good one, even if it brought nothing new: it spends
     /// nothing of what a stream may be resumed, and renews nothing.
     pub steady_ms: u64,
-    /// A resumed stream of a server that is no Rejoin on which nothing new came for so long is asked
-    /// for again, at first: some send what comes later to their store alone.
+    /// A resumed stream of a server that is no Rejoin on which nothing new came for so long is
+    /// asked for again, at first: some send what comes later to their store alone.
     pub resumed_silence_ms: u64,
     /// The same, at most: it doubles with each that brings nothing.
     pub resumed_silence_max_ms: u64,

@@ -227,8 +227,8 @@ impl Call {
     /// Whether the host is told of progress that came on `stream`, the call's own or the standalone
     /// one. What comes on the same stream as the last is passed on as it is, even if it does not
     /// increase as the spec demands: to a host it is a sign of life, and to withhold it can let the
-    /// call time out, while a number that is too small only looks odd. On the other stream only what
-    /// is larger than all before is new: some servers replay on one what came on both.
+    /// call time out, while a number that is too small only looks odd. On the other stream only
+    /// what is larger than all before is new: some servers replay on one what came on both.
     pub(super) fn takes_progress(&mut self, stream: StreamKey, progress: Option<f64>) -> bool {
         let told = self.told_progress.map_or(f64::NEG_INFINITY, |(_, told)| told);
         let is_same = self.told_progress.is_none_or(|(source, _)| source == stream);
