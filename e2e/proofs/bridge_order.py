@@ -36,8 +36,9 @@ RETRY_MS = 400
 SPREAD_SECONDS = 0.5
 # A program that does not say when it noticed.
 NOTICED_SECONDS = 0.05
-ANSWER_SECONDS, HUNG_MAX, HUNG_SHARE = 20, 20, 200
-NOTHING_CAME = "nothing came for"
+ANSWER_SECONDS, HUNG_MAX = 20, 20
+# The bridge asks a resumed stream that is silent again, not earlier than this.
+SILENCE_SECONDS = 1.5
 BROKE_OFF = "broke off"
 OPEN, OPEN_SHARE = "the new call left before the old answer came", 0.4
 INVERSIONS, HUNG = "inversions", "never ended"
@@ -94,7 +95,7 @@ class Host:
         try:
             return self._messages.get(timeout=ANSWER_SECONDS)
         except queue.Empty:
-            raise TimeoutError(f"{NOTHING_CAME} {ANSWER_SECONDS} s") from None
+            raise TimeoutError(f"nothing came for {ANSWER_SECONDS} s") from None
 
     def _write(self, message):
         self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
@@ -207,12 +208,17 @@ class Trials:
         seen = []
         while host.has_more():
             seen.append(host.next())
+        sent = time.monotonic()
         new = host.call({"amount": 2 * number + 1, **NEW})
         is_open = all(message.get("id") != old for message in seen)
         while not {old, new} <= {message.get("id") for message in seen}:
             seen.append(host.next())
+        # On a busy machine an old call may still run when it is resumed. What then falls between
+        # the replay and what comes live the SDK of FastMCP does not send: it comes when it is asked
+        # again, and nobody can know that the new call is to wait for it.
+        is_late = self._server == FASTMCP and time.monotonic() - sent > SILENCE_SECONDS
         figures[OPEN] += is_open
-        figures[INVERSIONS] += is_inverted(seen, old, new)
+        figures[INVERSIONS] += is_inverted(seen, old, new) and not is_late
         for call, events in ((old, OLD["events"]), (new, NEW["events"])):
             self.outcome.faults += [
                 f"trial {number}: {fault}" for fault in faults_of(seen, call, events)]
@@ -227,10 +233,6 @@ def run(name, server, count, seed):
         shows = server != FASTMCP or figures[INVERSIONS]
         outcome.faults = [] if shows else ["no inversion: the trial shows nothing"]
         return outcome
-    # On a busy machine an old call may still run when it is resumed; its answer is lost if it falls
-    # between the replay and what comes live, which the SDK of FastMCP does not send.
-    if server == FASTMCP and figures[HUNG] <= 1 + count // HUNG_SHARE:
-        outcome.faults = [fault for fault in outcome.faults if NOTHING_CAME not in fault]
     if figures[INVERSIONS] or figures["trials"] < count:
         outcome.faults.append(f"{figures[INVERSIONS]} inversions in {figures['trials']} trials")
     if figures[OPEN] < count * OPEN_SHARE:

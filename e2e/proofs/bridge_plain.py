@@ -37,12 +37,10 @@ class Kind:
     keeps: str
     # Its tool has annotations that allow to run it twice: here they are not to count.
     options: tuple = ()
-    # Its store replays the events of all streams to one.
-    mixes: bool = False
 
 
 KINDS = (
-    Kind(servers.EverythingHttp, KEEPS, ("--distrust-annotations",), mixes=True),
+    Kind(servers.EverythingHttp, KEEPS, ("--distrust-annotations",)),
     Kind(servers.Fastmcp, KEEPS),
     Kind(servers.PythonSdk, NO_IDS),
 )
@@ -82,16 +80,15 @@ def judge(outcome, kind, calls, all_seen, counted):
         outcome.figures[column] += 1
         outcome.figures[TWICE] += ran > 1
         name = f"call {seen['call']}"
-        # These servers have a resumed stream that stays open and silent: see docs/bridge.md.
-        if column == OTHER or column == HUNG and kind.keeps != KEEPS:
+        if column in (OTHER, HUNG):
             outcome.faults.append(f"{name}: {column}: {seen}")
         if ran > 1 or ran != 1 and column == COMPLETED or ran and column == NOT_RUN:
             outcome.faults.append(f"{name}: {column}, {ran} executions")
         progress = seen["progress"]
         # It had an event to resume from.
-        if column == UNKNOWN and progress and kind.keeps == KEEPS and not kind.mixes:
+        if column == UNKNOWN and progress and kind.keeps == KEEPS:
             outcome.faults.append(f"{name}: {column}, after progress {progress}")
-        if progress != sorted(set(progress)) and not kind.mixes:
+        if progress != sorted(set(progress)):
             outcome.faults.append(f"{name}: progress {progress}")
 
 

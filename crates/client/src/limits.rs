@@ -45,6 +45,11 @@ pub struct ClientLimits {
     /// A connection that lasted so long was a good one, even if it brought nothing new: it spends
     /// nothing of what a stream may be resumed, and renews nothing.
     pub steady_ms: u64,
+    /// A resumed stream of a server that is no Rejoin on which nothing new came for so long is
+    /// asked for again, at first: some send what comes later to their store alone.
+    pub resumed_silence_ms: u64,
+    /// The same, at most: it doubles with each that brings nothing.
+    pub resumed_silence_max_ms: u64,
     /// Times that one call is sent again without any sign of it in between.
     pub resends_max: u32,
     /// Sessions that may be lost under one call before it ends.
@@ -66,6 +71,9 @@ pub struct ClientLimits {
     /// Time until the head of an answer, where the server is known to send it early: of a Rejoin,
     /// to a GET, to what is no request.
     pub head_max_ms: u64,
+    /// Time until the head of an answer of a Rejoin to a GET that resumes, at first: it is sent at
+    /// once, and calls wait for it. It doubles up to `head_max_ms`, as a slow path may need.
+    pub resume_head_ms: u64,
     /// Time until the whole answer to an `initialize` that opens the session anew, and to what
     /// completes it. A Rejoin gives its server 60 s.
     pub initialize_max_ms: u64,
@@ -136,6 +144,8 @@ impl Default for ClientLimits {
             resume_attempts_max: 8,
             resume_max_ms: 5 * MINUTE_MS,
             steady_ms: 10_000,
+            resumed_silence_ms: 3_000,
+            resumed_silence_max_ms: 30_000,
             resends_max: 8,
             session_losses_max: 2,
             told_bytes_max: MIB,
@@ -146,6 +156,7 @@ impl Default for ClientLimits {
             elsewhere_ms: 1_000,
             cancelled_max_ms: 5_000,
             head_max_ms: 30_000,
+            resume_head_ms: 5_000,
             initialize_max_ms: 70_000,
             stream_idle_max_ms: 45_000,
             call_silence_max_ms: 60 * MINUTE_MS,

@@ -16,6 +16,8 @@ mod lost;
 mod order;
 #[path = "machine/pause.rs"]
 mod pause;
+#[path = "machine/progress.rs"]
+mod progress;
 #[path = "machine/refusals.rs"]
 mod refusals;
 #[path = "machine/resend.rs"]
@@ -24,6 +26,8 @@ mod resend;
 mod resume;
 #[path = "machine/session.rs"]
 mod session;
+#[path = "machine/silent.rs"]
+mod silent;
 #[path = "machine/standalone.rs"]
 mod standalone;
 #[path = "machine/status.rs"]

@@ -24,6 +24,8 @@ const TEST_MAX: Duration = Duration::from_secs(60);
 struct Request {
     head: String,
     body: String,
+    /// Requests before it on its connection.
+    earlier: usize,
 }
 
 impl Request {
@@ -87,7 +89,10 @@ impl Played {
 
 async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<Request>>>) {
     let mut buffer = Vec::new();
+    let mut earlier = 0;
     while let Some(request) = read(&mut stream, &mut buffer).await {
+        let request = Request { earlier, ..request };
+        earlier += 1;
         let number = {
             let mut seen = seen.lock().await;
             seen.push(request.clone());
@@ -115,7 +120,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
     loop {
         let text = String::from_utf8_lossy(buffer).into_owned();
         if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let request = Request { head: head.to_owned(), body: String::new() };
+            let request = Request { head: head.to_owned(), body: String::new(), earlier: 0 };
             let length = request.header("content-length").and_then(|text| text.parse().ok());
             let length: usize = length.unwrap_or(0);
             if rest.len() >= length {
@@ -358,6 +363,30 @@ async fn a_connection_is_used_again_and_one_that_ended_meanwhile_is_not() -> Res
         }
         assert_eq!(server.requests(is_call).await.len(), 20);
     }
+    Ok(())
+}
+
+/// A connection that was kept may go the same dead path as the one that broke.
+#[tokio::test]
+async fn what_resumes_has_a_connection_of_its_own() -> Result<(), Failure> {
+    let note = json!({ "jsonrpc": "2.0", "method": "x" });
+    let server = Played::start(move |_, request| {
+        if let Some(act) = opening(request) {
+            return act;
+        }
+        match request.header("last-event-id") {
+            // Its end is a proper one: the connection is kept.
+            None => Act::Say(format!("{}0\r\n\r\n", stream(&event("e1", &note)))),
+            Some(_) if request.earlier > 0 => Act::Silence,
+            Some(_) => Act::Say(stream(&event("e2", &json!({ "jsonrpc": "2.0", "method": "y" })))),
+        }
+    })
+    .await?;
+    let mut host = Host::open(&config(&server)).await?;
+    assert_eq!(host.call(1).await?["method"], "x");
+    assert_eq!(host.next().await?["method"], "y");
+    let gets = server.requests(|request| request.header("last-event-id").is_some()).await;
+    assert_eq!(gets.iter().map(|get| get.earlier).collect::<Vec<_>>(), [0]);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use rejoin_core::message::{IdKey, Message};
 use rejoin_core::revision::Revision;
 use rejoin_core::token::{ATTEMPT_META, TOKEN_META};
 
+use super::StreamKey;
 use super::notice::CallName;
 use super::track::Track;
 use super::wire::ExchangeId;
@@ -90,6 +91,8 @@ pub(super) struct Call {
     pub(super) wires: Vec<u64>,
     /// The first of these whose progress is the host's to see.
     pub(super) progress_from: usize,
+    /// The stream that brought the last progress that the host was told, and the most it was told.
+    pub(super) told_progress: Option<(StreamKey, f64)>,
     /// Its dedup token as JSON text, if it was given one.
     pub(super) token: Option<String>,
     /// Attempts that the host made itself, with a token of its own.
@@ -152,6 +155,7 @@ impl Call {
             track: Track::new(limits),
             wires: Vec::new(),
             progress_from: 0,
+            told_progress: None,
             token: message_token(&message),
             host_attempts: host_attempts(&message),
             epoch: None,
@@ -211,11 +215,28 @@ impl Call {
     /// the server says next must not overtake it.
     pub(super) fn holds_others(&self) -> bool {
         let is_lost = match self.state {
+            // The server was silent: nothing is known to be on its way.
+            State::Waiting { .. } if self.track.was_silent() => false,
             State::Waiting { .. } | State::Asking(_) | State::Knocking(_) => true,
             State::Reading(_) => self.track.replay.is_some(),
             _ => false,
         };
         is_lost && self.cancelled_ms.is_none() && self.era == Era::Session
+    }
+
+    /// Whether the host is told of progress that came on `stream`, the call's own or the standalone
+    /// one. What comes on the same stream as the last is passed on as it is, even if it does not
+    /// increase as the spec demands: to a host it is a sign of life, and to withhold it can let the
+    /// call time out, while a number that is too small only looks odd. On the other stream only
+    /// what is larger than all before is new: some servers replay on one what came on both.
+    pub(super) fn takes_progress(&mut self, stream: StreamKey, progress: Option<f64>) -> bool {
+        let told = self.told_progress.map_or(f64::NEG_INFINITY, |(_, told)| told);
+        let is_same = self.told_progress.is_none_or(|(source, _)| source == stream);
+        let takes = is_same || progress.is_some_and(|progress| progress > told);
+        if takes {
+            self.told_progress = Some((stream, progress.map_or(told, |new| new.max(told))));
+        }
+        takes
     }
 
     /// Whether a POST of it may have arrived.

@@ -74,6 +74,7 @@ impl Machine {
         if call.token.is_none() && is_repeatable {
             // Another execution: the progress of the first is not this one's.
             call.progress_from = call.wires.len();
+            call.told_progress = None;
         }
         call.attempts += 1;
         call.wires.push(wire);

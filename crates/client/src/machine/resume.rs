@@ -56,16 +56,31 @@ impl Machine {
         }
     }
 
+    /// A resumed stream is open and silent. That may be a call that runs; or its answer is in the
+    /// server's store, and comes only to who asks once more. A GET runs nothing, so it is asked for
+    /// again (design section 10).
+    pub(super) fn ask_again(&mut self, key: CallKey, silent: ExchangeId) {
+        self.close(silent);
+        let random = self.random.number();
+        let (now_ms, limits) = (self.now_ms, &self.settings.limits);
+        if let Some(call) = self.calls.get_mut(&key) {
+            call.state = State::Waiting { at_ms: call.track.silent(now_ms, random, limits) };
+        }
+    }
+
     pub(super) fn resume_head(&mut self, id: ExchangeId, key: CallKey, head: &Head) {
+        // Some servers answer 400 where they do not know the session.
+        let is_rejoin = self.session.continuity.is_some();
+        let is_in_doubt =
+            head.status == 400 && !is_rejoin && self.is_current(id) && self.is_in_session(key);
         let is_gone = self.means_gone(id, head);
         let (now_ms, limits) = (self.now_ms, self.settings.limits.clone());
-        let is_rejoin = self.session.continuity.is_some();
+        let random = self.random.number();
         let Some(call) = self.calls.get_mut(&key) else { return self.linger(id) };
         match (head.status, head.media) {
             (200, Media::Stream) => {
                 call.state = State::Reading(id);
-                call.heard_ms = now_ms;
-                call.track.connected(now_ms, true);
+                let was_silent = call.track.resumed(now_ms, random);
                 call.track.replay = match &head.replay_until {
                     Some(boundary) => Some(Replay::Until(boundary.clone())),
                     // A Rejoin that names none has nothing to replay.
@@ -75,12 +90,15 @@ impl Machine {
                         end_ms: now_ms.saturating_add(limits.replay_max_ms),
                     }),
                 };
-                let call = call.name();
-                self.notice(Notice::Resumed { call });
+                if !was_silent {
+                    call.heard_ms = now_ms;
+                    let call = call.name();
+                    self.notice(Notice::Resumed { call });
+                }
             }
             (200..=299, Media::Whole) => {}
             // Some servers say so of an event that they do not know, or of any GET.
-            (404, _) if is_gone => {
+            _ if is_gone || is_in_doubt => {
                 self.close(id);
                 self.knock(Some(key));
             }

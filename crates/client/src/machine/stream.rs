@@ -50,6 +50,9 @@ impl Machine {
             self.confirm(stream, cursor.filter(|_| event.id.is_some()));
         }
         if let Some(track) = self.track(stream) {
+            if !is_bare && is_new {
+                track.heard(now_ms, &limits);
+            }
             track.reached(event);
         }
     }
@@ -88,7 +91,7 @@ impl Machine {
         match message.kind() {
             Kind::Response | Kind::ErrorResponse => self.take_answer(stream, message),
             Kind::Request => self.take_request(message),
-            Kind::Notification => self.take_notification(message),
+            Kind::Notification => self.take_notification(stream, message),
         }
     }
 
@@ -130,9 +133,9 @@ impl Machine {
         self.out.push(Output::Deliver(relayed));
     }
 
-    fn take_notification(&mut self, message: &Message) {
+    fn take_notification(&mut self, stream: StreamKey, message: &Message) {
         match message.method().unwrap_or_default() {
-            "notifications/progress" => self.take_progress(message),
+            "notifications/progress" => self.take_progress(stream, message),
             "notifications/cancelled" => {
                 let Some(id) = message.param("requestId") else { return };
                 let number = self.asked.iter().find(|(_, asked)| *asked == id);
@@ -152,8 +155,10 @@ impl Machine {
     }
 
     /// Progress goes to the host under the token that it gave, if the call still runs and it is
-    /// this execution's.
-    fn take_progress(&mut self, message: &Message) {
+    /// this execution's. What comes on the stream of another call is left out, since the call's own
+    /// brings it in its order: some servers replay the events of all streams on one (against spec
+    /// RES-6).
+    fn take_progress(&mut self, stream: StreamKey, message: &Message) {
         let Some(wire) = message.progress_of().and_then(|token| token.as_u64()) else { return };
         if let Some((_, token)) = self.tasks.iter().find(|(task, _)| *task == wire) {
             self.out.push(Output::Deliver(message.edit().progress_of(token).finish()));
@@ -169,10 +174,15 @@ impl Machine {
             call.resends = 0;
             call.backoff.reset();
         }
-        if let Some(token) =
-            call.host_progress.as_ref().filter(|_| is_wanted && call.cancelled_ms.is_none())
+        let is_foreign = !matches!(stream, StreamKey::Standalone) && stream != StreamKey::Call(key);
+        if is_foreign || !is_wanted || call.is_cancelled() {
+            return;
+        }
+        let progress = message.param("progress").and_then(|raw| serde_json::from_slice(raw).ok());
+        if let Some(token) = call.host_progress.clone()
+            && call.takes_progress(stream, progress)
         {
-            self.out.push(Output::Deliver(message.edit().progress_of(token).finish()));
+            self.out.push(Output::Deliver(message.edit().progress_of(&token).finish()));
         }
     }
 

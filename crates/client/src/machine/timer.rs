@@ -10,6 +10,8 @@ enum Due {
     End,
     /// The exchange is dead.
     Dead(ExchangeId),
+    /// The exchange is open and silent.
+    AskAgain(ExchangeId),
     Forget,
     GiveUp,
 }
@@ -54,7 +56,7 @@ impl Machine {
     }
 
     /// When something is due for a call.
-    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 4] {
+    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 5] {
         let limits = self.limits();
         let after = |ms: u64| call.heard_ms.saturating_add(ms);
         let own = match call.state {
@@ -76,13 +78,16 @@ impl Machine {
             }
             _ => None,
         };
-        [own, cancelled, dead, silent]
+        [own, cancelled, dead, self.ask_again_ms(call), silent]
     }
 
     /// When a connection counts as dead: its server would have sent something by then.
     fn dead_ms(&self, call: &Call, limits: &ClientLimits) -> Option<(u64, ExchangeId)> {
         let opened_ms = |id: &ExchangeId| self.exchanges.get(id).map(|exchange| exchange.opened_ms);
         match &call.state {
+            State::Asking(id) if self.is_rejoin() => {
+                Some((opened_ms(id)?.saturating_add(call.track.resume_head_ms(limits)), *id))
+            }
             State::Asking(id) | State::Knocking(id) => {
                 Some((opened_ms(id)?.saturating_add(limits.head_max_ms), *id))
             }
@@ -96,10 +101,23 @@ impl Machine {
         }
     }
 
+    /// When the rest of a resumed stream that is silent is asked for again. A Rejoin sends whatever
+    /// there is; and what was too large would only come again.
+    fn ask_again_ms(&self, call: &Call) -> Option<(u64, Due)> {
+        let State::Reading(id) = call.state else { return None };
+        let is_askable = !self.is_rejoin()
+            && call.era == Era::Session
+            && !call.is_cancelled()
+            && call.oversized_behind.as_ref() != Some(&call.track.cursor);
+        let at_ms = call.track.silent_ms().filter(|_| is_askable)?;
+        Some((at_ms, Due::AskAgain(id)))
+    }
+
     fn do_due(&mut self, key: CallKey, due: &Due) {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
+            Due::AskAgain(id) => self.ask_again(key, *id),
             Due::Forget => {
                 self.cancel_again(key);
                 self.forget(key);

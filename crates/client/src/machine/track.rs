@@ -30,11 +30,24 @@ pub(super) struct Track {
     /// What of it must come before other POSTs may leave.
     pub(super) replay: Option<Replay>,
     backoff: Backoff,
+    silence: Silence,
     progressed: bool,
     connected_ms: Option<u64>,
     fruitless: u32,
     /// When resuming it is given up; moved by progress.
     give_up_ms: Option<u64>,
+}
+
+/// What a resumed connection may be silent for, until it counts as one that brings nothing.
+#[derive(Debug)]
+struct Silence {
+    growth: Backoff,
+    /// For this connection.
+    max_ms: u64,
+    /// When something new came last, or the connection began.
+    since_ms: u64,
+    /// The connection to come takes the place of one that was silent.
+    was_silent: bool,
 }
 
 /// What to do about a stream that lost its connection.
@@ -56,6 +69,12 @@ impl Track {
             resumed: false,
             replay: None,
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
+            silence: Silence {
+                growth: Backoff::new(limits.resumed_silence_ms, limits.resumed_silence_max_ms),
+                max_ms: limits.resumed_silence_ms,
+                since_ms: 0,
+                was_silent: false,
+            },
             progressed: false,
             connected_ms: None,
             fruitless: 0,
@@ -66,8 +85,60 @@ impl Track {
     /// A connection has begun; `resumed`: with the rest of an earlier one.
     pub(super) fn connected(&mut self, now_ms: u64, resumed: bool) {
         self.resumed = resumed;
+        self.silence.was_silent = false;
         self.progressed = false;
         self.connected_ms = Some(now_ms);
+    }
+
+    /// The rest of the stream has begun to come. Says whether in place of a connection that was
+    /// silent.
+    pub(super) fn resumed(&mut self, now_ms: u64, random: u64) -> bool {
+        let was_silent = self.silence.was_silent;
+        self.connected(now_ms, true);
+        self.silence.since_ms = now_ms;
+        self.silence.max_ms = self.silence.growth.next_ms(random);
+        was_silent
+    }
+
+    /// Something new came.
+    pub(super) fn heard(&mut self, now_ms: u64, limits: &ClientLimits) {
+        self.silence.growth.reset();
+        self.silence.max_ms = limits.resumed_silence_ms;
+        self.silence.since_ms = now_ms;
+    }
+
+    /// When a resumed connection counts as one that brings nothing. `None`: it never does, or there
+    /// is nothing to ask for.
+    pub(super) fn silent_ms(&self) -> Option<u64> {
+        let is_askable = self.resumed && self.cursor.is_some();
+        is_askable.then(|| self.silence.since_ms.saturating_add(self.silence.max_ms))
+    }
+
+    /// The connection was silent and is given up. Says when to ask for the rest again. That spends
+    /// nothing: the server gave a stream, and its tool may be slow.
+    pub(super) fn silent(&mut self, now_ms: u64, random: u64, limits: &ClientLimits) -> u64 {
+        let lasted_ms = self.lasted_ms(now_ms);
+        let asked_ms = self.asked_ms(random);
+        self.connected_ms = None;
+        self.replay = None;
+        if std::mem::take(&mut self.progressed) {
+            self.renew(now_ms, limits);
+        } else {
+            self.postpone(lasted_ms.saturating_add(asked_ms));
+        }
+        self.silence.was_silent = true;
+        now_ms.saturating_add(asked_ms)
+    }
+
+    /// Whether the stream is between two connections of which the first was silent.
+    pub(super) fn was_silent(&self) -> bool {
+        self.silence.was_silent
+    }
+
+    /// How long a Rejoin may take to answer the next GET.
+    pub(super) fn resume_head_ms(&self, limits: &ClientLimits) -> u64 {
+        let doublings = self.backoff.attempts().saturating_sub(1).min(16);
+        limits.resume_head_ms.saturating_mul(1 << doublings).min(limits.head_max_ms)
     }
 
     /// Takes the id and `retry:` of an event. Says whether the stream moved.
@@ -118,6 +189,7 @@ impl Track {
         limits: &ClientLimits,
     ) -> Next {
         self.replay = None;
+        self.silence.was_silent = false;
         let lasted_ms = self.lasted_ms(now_ms);
         let connected_ms = self.connected_ms.take();
         let is_first = self.give_up_ms.is_none();
@@ -135,8 +207,7 @@ impl Track {
         if self.fruitless >= limits.resume_attempts_max || now_ms >= give_up_ms {
             return Next::GiveUp;
         }
-        // Never less than the server asked for, and not the same for all that it asked.
-        let asked_ms = self.retry_ms.map_or(0, |asked_ms| asked_ms + random % (asked_ms / 8 + 1));
+        let asked_ms = self.asked_ms(random);
         // Nothing by ourselves before the first attempt: most connections that break can be had
         // again at once, and a server that wants us to wait says so.
         let is_first_attempt = self.backoff.attempts() == 0;
@@ -148,6 +219,11 @@ impl Track {
             self.postpone(asked_ms);
         }
         Next::ResumeAt(now_ms.saturating_add(wait_ms))
+    }
+
+    /// Never less than the server asked for, and not the same for all that it asked.
+    fn asked_ms(&self, random: u64) -> u64 {
+        self.retry_ms.map_or(0, |asked_ms| asked_ms + random % (asked_ms / 8 + 1))
     }
 
     /// The connection has ended, if there was one. Says whether it was a good one.

@@ -134,7 +134,10 @@ impl Transport {
         request: &Request,
         credential: Option<&HeaderValue>,
     ) -> Result<(Response<Incoming>, Link), Fault> {
-        let may_share = request.body.len() <= SHARED_BODY_BYTES_MAX;
+        // What resumes comes after a connection that broke: those kept from before may go the same
+        // dead path, on which it would wait in silence.
+        let resumes = request.header("last-event-id").is_some();
+        let may_share = !resumes && request.body.len() <= SHARED_BODY_BYTES_MAX;
         if may_share && let Some(mut link) = self.pool.take() {
             let message = self.build(uri, request, credential, &link)?;
             match link.sender.try_send_request(message).await {

@@ -61,6 +61,29 @@ fn a_400_that_a_ping_confirms_is_a_lost_session_and_the_call_did_not_run() {
 }
 
 #[test]
+fn a_400_to_a_get_that_a_ping_confirms_is_a_lost_session_too() {
+    for text in UNKNOWN {
+        let mut world = World::opened(Kind::Plain);
+        world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+        let list = world.post();
+        world.stream(list.exchange);
+        world.sse(list.exchange, "id: e1\ndata:\n\n");
+        world.cut(list.exchange);
+        world.pass(1);
+        let get = world.get_after("e1");
+        refuse(&mut world, get, text);
+        let ping = ping(&mut world);
+        refuse(&mut world, ping.exchange, text);
+        assert!(world.notices.contains(&Notice::SessionLost), "{text}");
+        reopen(&mut world, Kind::Plain);
+        world.refuse_standalone();
+        let again = world.post();
+        assert_eq!(again.body["method"], "tools/list", "{text}");
+        assert_eq!(again.request.header("mcp-session-id"), Some("s2"), "{text}");
+    }
+}
+
+#[test]
 fn a_400_in_a_session_that_lives_is_the_calls_own() {
     let mut world = World::opened(Kind::Plain);
     let post = world.posted(1, "charge");

@@ -1,7 +1,7 @@
 //! A stream that was lost is resumed.
 
 use crate::support::{Kind, World, head, limits};
-use rejoin_client::machine::{Answer, Media};
+use rejoin_client::machine::{Answer, Media, Settings};
 
 #[test]
 fn a_stream_that_breaks_off_is_asked_for_what_follows_its_last_event() {
@@ -93,7 +93,12 @@ fn connections_that_bring_nothing_spend_the_attempts_and_progress_renews_them() 
 
 #[test]
 fn a_connection_that_lasted_spends_nothing() {
-    let mut world = World::opened(Kind::Plain);
+    let mut settings = Settings::default();
+    // This client does not ask again meanwhile.
+    settings.limits.resumed_silence_ms = 120_000;
+    settings.limits.resumed_silence_max_ms = 120_000;
+    let mut world = World::with(settings);
+    world.initialize(Kind::Plain);
     let post = world.posted(1, "charge");
     world.stream(post.exchange);
     world.event(post.exchange, "e1", &post.progress(1));
