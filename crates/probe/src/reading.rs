@@ -90,9 +90,10 @@ impl Reading {
                 Item::Nothing => {}
             }
             let last = reading.heard.last().and_then(|heard| heard.message.as_ref());
-            let is_response = last.is_some_and(|last| last.get("method").is_none());
-            let is_it = until.response.as_ref().is_some_and(|id| reading.response(id).is_some());
-            if is_response && is_it && !responded {
+            let is_it = |last: &Value| {
+                last.get("method").is_none() && until.response.as_ref() == last.get("id")
+            };
+            if !responded && until.response.is_some() && last.is_some_and(is_it) {
                 responded = true;
                 reading.took = started.elapsed();
                 end = Instant::now() + ms(AFTERMATH_MS);
