@@ -105,7 +105,7 @@ def servers():
             ["node", str(SERVERS / "typescript_tools.mjs"), "--event-store", "--port"], large),
         "rmcp": Server(
             f"crates.io rmcp {locked('rmcp')}, no event store", None,
-            [str(RMCP_BINARY), "/dev/null"], large),
+            [str(RMCP_BINARY), str(RMCP_BINARY.parent / "executions")], large),
     }
 
 

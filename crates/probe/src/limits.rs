@@ -24,6 +24,8 @@ pub(crate) const TOOLS_TRIED_MAX: usize = 4;
 pub(crate) const TRIAL_MAX_MS: u64 = 15_000;
 /// Shortest call that can be interrupted for sure.
 pub(crate) const LASTING_MIN_MS: u64 = 250;
+/// Longest call of a tool that counts as answering at once.
+pub(crate) const QUICK_MAX_MS: u64 = 1_000;
 /// Fewest progress events of a call whose tail is judged.
 pub(crate) const STEPS_MIN: usize = 4;
 /// Time after a reset until the client comes back.

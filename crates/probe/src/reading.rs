@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::limits::{
-    AFTERMATH_MS, CALL_MAX_MS, QUOTED_CHARS_MAX, SILENCE_MS, SPARE_MS, ms,
-};
+use crate::limits::{AFTERMATH_MS, CALL_MAX_MS, QUOTED_CHARS_MAX, SILENCE_MS, SPARE_MS, ms};
 use crate::subject::{Call, Subject};
 use crate::visible::beginning;
 use crate::wire::{End, Exchange, Heard, Item, WireError};

@@ -200,7 +200,9 @@ impl Session {
 fn unopened(head: &Head, reading: &Reading) -> String {
     let kind = |name| beginning(head.header(name).unwrap_or("none"), QUOTED_CHARS_MAX);
     let what = match (reading.error(), reading.event_stream) {
-        (Some(error), _) => format!("initialize was answered {} with the error {error}", head.status),
+        (Some(error), _) => {
+            format!("initialize was answered {} with the error {error}", head.status)
+        }
         (None, true) => format!("initialize was not answered: {}", reading.ending()),
         (None, false) => {
             let kind = kind("content-type");

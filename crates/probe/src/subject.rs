@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::limits::{
-    CALL_MAX_MS, LASTING_MIN_MS, QUOTED_CHARS_MAX, STEPS_MIN, TOOLS_TRIED_MAX, TRIAL_MAX_MS, ms,
+    CALL_MAX_MS, LASTING_MIN_MS, QUICK_MAX_MS, QUOTED_CHARS_MAX, STEPS_MIN, TOOLS_TRIED_MAX,
+    TRIAL_MAX_MS, ms,
 };
 use crate::reading::{Reading, Until};
 use crate::session::{Session, Trouble, request};
@@ -242,7 +243,7 @@ pub(crate) async fn choose(
 pub(crate) async fn quick(session: &Session, tools: &[Value], beside: &Tool) -> Option<Tool> {
     let others = candidates(tools, None).into_iter().filter(|tool| tool.name != beside.name);
     for tool in others {
-        let read = undisturbed(session, &tool, LASTING_MIN_MS).await;
+        let read = undisturbed(session, &tool, QUICK_MAX_MS).await;
         if read.is_ok_and(|reading| reading.steps().is_empty()) {
             return Some(tool);
         }

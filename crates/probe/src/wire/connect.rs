@@ -123,7 +123,9 @@ fn advised(what: String) -> String {
         return format!("{what}; an authority of your own is named with --ca");
     }
     if what.contains("corrupt message") {
-        return format!("{what}; does it speak TLS at this port? If not, the URL begins with http:");
+        return format!(
+            "{what}; does it speak TLS at this port? If not, the URL begins with http:"
+        );
     }
     what
 }
