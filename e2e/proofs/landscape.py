@@ -90,8 +90,8 @@ def servers():
             ["node", str(SERVERS / "everything.mjs"), tied, "--port"], STEPS),
         "fastmcp": Server(
             f"PyPI fastmcp {pinned('fastmcp', 'fastmcp')}, its EventStore", "fastmcp",
-            [peers.venv_bin("fastmcp", "python"), str(SERVERS / "fastmcp_tools.py"), tied, "--port"],
-            large),
+            [peers.venv_bin("fastmcp", "python"), str(SERVERS / "fastmcp_tools.py"), tied,
+             "--port"], large),
         "python": Server(
             f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2", [*python, "--port"], large),
         "python-store": Server(

@@ -2,8 +2,8 @@
 
 It serves both eras at `/mcp`: 2025-11-25 with sessions, 2026-07-28 without. Names and arguments are
 those of the built-in server; `--count-file` gets one line for each execution of `charge`. With
-`--event-store` it keeps the last hundred events of each stream, for all sessions in one store, which
-is how the SDK takes a store.
+`--event-store` it keeps the last hundred events of each stream, for all sessions in one store,
+which is how the SDK takes a store.
 """
 
 import argparse

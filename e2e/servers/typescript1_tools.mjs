@@ -8,13 +8,14 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
-import { InMemoryEventStore } from "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
 import { createMcpExpressApp } from "@modelcontextprotocol/sdk/server/express.js";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
 import * as z from "zod";
 
+const EXAMPLE_STORE = "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
+const { InMemoryEventStore } = await import(EXAMPLE_STORE);
 const { values } = parseArgs({ options: { port: { type: "string", default: "0" } } });
 const answer = (text) => ({ content: [{ type: "text", text }] });
 

@@ -1,8 +1,8 @@
 //! Tools of `rejoin tool-server` on a server of the Rust SDK, over Streamable HTTP.
 //!
-//! `rmcp-tools COUNT_FILE [PORT]`; it prints `listening on URL` and ends with its standard input. It
-//! serves both eras: 2025-11-25 with sessions, 2026-07-28 without. Names and arguments are those of
-//! the built-in server; the file gets one line for each execution of `charge`.
+//! `rmcp-tools COUNT_FILE [PORT]`; it prints `listening on URL` and ends with its standard
+//! input. It serves both eras: 2025-11-25 with sessions, 2026-07-28 without. Names and arguments
+//! are those of the built-in server; the file gets one line for each execution of `charge`.
 
 use std::error::Error;
 use std::fs::OpenOptions;
