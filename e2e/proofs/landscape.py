@@ -10,10 +10,13 @@ Rejoin.
 
 import argparse
 import datetime
+import http.server
 import json
 import re
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +30,9 @@ SERVERS = HERE.parent / "servers"
 PAGE = HERE.parent.parent / "docs" / "landscape.md"
 START_SECONDS = 60
 PROBE_SECONDS = 600
+BUILD_SECONDS = 900
+# Built beside the conformance server: they have the same dependencies.
+RMCP_BINARY = HERE.parent.parent / "target/e2e-conformance/debug/rmcp-tools"
 MARKS = {"safe": "safe", "hazard": "**hazard**", "violation": "**violation**",
          "not_applicable": "n/a", "could_not_tell": "?"}
 CHARGE = [
@@ -46,7 +52,9 @@ class Server:
     """A stock server: what it is, how it is started, how it is probed."""
 
     title: str
-    part: str
+    # What `peers` must install for it; with none it is built.
+    part: str | None
+    # It is started with a port as one argument more.
     command: list
     arguments: list = field(default_factory=list)
 
@@ -63,47 +71,80 @@ def pinned(venv, package):
     return re.search(rf"(?m)^{package}==(\S+)", text)[1]
 
 
+def locked(package):
+    """The pinned version of a crate of the server in Rust."""
+    text = (SERVERS / "rmcp" / "Cargo.lock").read_text()
+    return re.search(rf'name = "{package}"\nversion = "(.+)"', text)[1]
+
+
 def servers():
     """The servers by their short names."""
     everything = "@modelcontextprotocol/server-everything"
-    typescript = "@modelcontextprotocol/server"
+    typescript, sdk = "@modelcontextprotocol/server", "@modelcontextprotocol/sdk"
     tied = "--end-with-stdin"
+    python = [peers.venv_bin("py2", "python"), str(SERVERS / "python_tools.py")]
+    large = [*CHARGE, *FLOOD]
     return {
         "everything": Server(
             f"npm server-everything {version(everything)}", peers.NPM,
-            ["node", str(SERVERS / "everything.mjs"), tied], STEPS),
+            ["node", str(SERVERS / "everything.mjs"), tied, "--port"], STEPS),
         "fastmcp": Server(
             f"PyPI fastmcp {pinned('fastmcp', 'fastmcp')}, its EventStore", "fastmcp",
-            [peers.venv_bin("fastmcp", "python"), str(SERVERS / "fastmcp_tools.py"), tied],
-            [*CHARGE, *FLOOD]),
+            [peers.venv_bin("fastmcp", "python"), str(SERVERS / "fastmcp_tools.py"), tied,
+             "--port"], large),
         "python": Server(
-            f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2",
-            [peers.venv_bin("py2", "python"), str(SERVERS / "python_tools.py")], CHARGE),
+            f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2", [*python, "--port"], large),
+        "python-store": Server(
+            f"PyPI mcp {pinned('py2', 'mcp')}, store of 100 events a stream", "py2",
+            [*python, "--event-store", "--port"], large),
+        "typescript1": Server(
+            f"npm sdk {version(sdk)}, store of its examples", peers.NPM,
+            ["node", str(SERVERS / "typescript1_tools.mjs"), "--port"], large),
         "typescript": Server(
-            f"npm server {version(typescript)}, store of the SDK's examples", peers.NPM,
-            ["node", str(SERVERS / "typescript_tools.mjs"), "--event-store"], CHARGE),
+            f"npm server {version(typescript)}, store of sdk's examples", peers.NPM,
+            ["node", str(SERVERS / "typescript_tools.mjs"), "--event-store", "--port"], large),
+        "rmcp": Server(
+            f"crates.io rmcp {locked('rmcp')}, no event store", None,
+            [str(RMCP_BINARY), str(RMCP_BINARY.parent / "executions")], large),
     }
+
+
+def free_port():
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 class Running:
     """A server as a process that ends with its standard input; `with` ends it and waits."""
 
     def __init__(self, command):
+        self.command = [*command, str(free_port())]
+        self.start()
+
+    def start(self):
+        """Starts it, and waits until it serves."""
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True)
-        self.url = None
         timer = threading.Timer(START_SECONDS, self.process.kill)
         timer.start()
+        found = None
         for line in self.process.stdout:
             if found := re.search(r"http://127\.0\.0\.1:\d+/mcp", line):
-                self.url = found[0]
                 break
         timer.cancel()
-        if self.url is None:
+        if not found:
             self.process.kill()
-            raise RuntimeError(f"{command} printed no URL")
+            raise RuntimeError(f"{self.command} printed no URL")
+        self.url = found[0]
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def restart(self):
+        """Kills it, and starts it anew at the same port."""
+        self.process.kill()
+        self.process.wait()
+        self.start()
 
     def __enter__(self):
         return self
@@ -117,30 +158,81 @@ class Running:
             self.process.wait()
 
 
-def probe(url, arguments):
+class Guarding:
+    """Rejoin in front of a server, with a log in files."""
+
+    def __init__(self, upstream, folder):
+        self.upstream = upstream
+        self.options = ["--data", folder, "--listen", f"127.0.0.1:{free_port()}"]
+        self.start()
+
+    def start(self):
+        """Starts it, and waits until it serves."""
+        self.gateway = rejoin.Gateway(*self.options, upstream=self.upstream)
+        self.url = f"http://127.0.0.1:{self.gateway.port}/mcp"
+
+    def restart(self):
+        """Kills it, and starts it anew with the same log at the same port."""
+        self.gateway.process.kill()
+        self.gateway.__exit__()
+        self.start()
+
+
+class Restarts:
+    """Restarts something whenever the command `self.command` is run."""
+
+    def __init__(self, restarted):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                restarted.restart()
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        code = "import urllib.request as r; r.urlopen(r.Request('%s', method='POST'), timeout=50)"
+        url = f"http://127.0.0.1:{self.server.server_port}"
+        self.command = f'{sys.executable} -c "{code % url}"'
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def probe(title, target, arguments):
     """What the probe finds, by hazard."""
-    command = [peers.rejoin_binary(), "probe", url, "--json", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PROBE_SECONDS, check=False)
+    print(f"== {title}", file=sys.stderr, flush=True)
+    with Restarts(target) as restarts:
+        command = [peers.rejoin_binary(), "probe", target.url, "--json", *arguments,
+                   "--restart-cmd", restarts.command]
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PROBE_SECONDS, check=False)
     if done.returncode == 2:
-        raise RuntimeError(f"the probe could not run against {url}")
-    return {one["id"]: one for one in json.loads(done.stdout)["findings"]}
+        raise RuntimeError(f"the probe could not run against {target.url}")
+    return title, {one["id"]: one for one in json.loads(done.stdout)["findings"]}
 
 
 def run(names):
     """The columns: (title, findings)."""
     known = servers()
-    peers.install(sorted({known[name].part for name in names}))
+    peers.install(sorted({known[name].part for name in names} - {None}))
+    if "rmcp" in names:
+        peers.run([["cargo", "build", "--locked", "--quiet"]], SERVERS / "rmcp", BUILD_SECONDS)
     columns = []
     for name in names:
         server = known[name]
-        with Running(server.command) as running:
-            print(f"== {server.title}", file=sys.stderr, flush=True)
-            columns.append((server.title, probe(running.url, server.arguments)))
-            with rejoin.Gateway(upstream=running.url) as gateway:
-                title = f"{name} behind Rejoin"
-                print(f"== {title}", file=sys.stderr, flush=True)
-                url = f"http://127.0.0.1:{gateway.port}/mcp"
-                columns.append((title, probe(url, server.arguments)))
+        with Running(server.command) as running, tempfile.TemporaryDirectory() as folder:
+            columns.append(probe(server.title, running, server.arguments))
+            guarding = Guarding(running.url, folder)
+            try:
+                columns.append(probe(f"{name} behind Rejoin", guarding, server.arguments))
+            finally:
+                guarding.gateway.__exit__()
     return columns
 
 

@@ -28,7 +28,8 @@ class Gateway:
         self.count_file = Path(self._folder.name) / "executions"
         self._log_path = Path(self._folder.name) / "log"
         binary = peers.rejoin_binary()
-        listen = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        listen = [] if "--listen" in options else ["--listen", "127.0.0.1:0"]
+        listen += ["--admin", "127.0.0.1:0"]
         behind = ["--upstream", upstream] if upstream else [
             "--", binary, "tool-server", "--count-file", str(self.count_file)]
         self._log = open(self._log_path, "wb")

@@ -1,7 +1,7 @@
 // Tools of `rejoin tool-server` on a server of the TypeScript SDK 2.x, over Streamable HTTP: prints
 // its URL, ends with whoever started it.
 //
-//   node typescript_tools.mjs --count-file FILE [--event-store] < pipe
+//   node typescript_tools.mjs --count-file FILE [--event-store] [--port N] < pipe
 //
 // With `--event-store` it keeps events in the store of the SDK 1.x examples, one for each session.
 // It serves both eras at `/mcp`, as the SDK's documentation proposes: 2025-11-25 with sessions,
@@ -23,7 +23,11 @@ import {
 import * as z from "zod";
 
 const { values } = parseArgs({
-  options: { "count-file": { type: "string" }, "event-store": { type: "boolean", default: false } },
+  options: {
+    "count-file": { type: "string" },
+    "event-store": { type: "boolean", default: false },
+    port: { type: "string", default: "0" },
+  },
 });
 const EXAMPLE_STORE = "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
 const { InMemoryEventStore } = values["event-store"] ? await import(EXAMPLE_STORE) : {};
@@ -41,13 +45,14 @@ function count(tool, args) {
   }
 }
 
-async function charge({ amount, events, interval_ms, fail }, { mcpReq }) {
+async function charge({ amount, events, interval_ms, event_bytes, fail }, { mcpReq }) {
   count("charge", { amount });
   const progressToken = mcpReq._meta?.progressToken;
   for (let progress = 1; progress <= events; progress += 1) {
     await pause(interval_ms, undefined, { signal: mcpReq.signal });
     if (progressToken === undefined) continue;
-    const params = { progressToken, progress, total: events };
+    const message = `event ${progress}`.padEnd(event_bytes, ".");
+    const params = { progressToken, progress, total: events, message };
     await mcpReq.notify({ method: "notifications/progress", params });
   }
   return answer(`${fail ? "could not charge" : "charged"} ${amount}`, fail);
@@ -81,10 +86,12 @@ function tools() {
     amount: z.int(),
     events: z.int().default(0),
     interval_ms: z.int().default(50),
+    event_bytes: z.int().default(0),
     fail: z.boolean().default(false),
   });
   server.registerTool("charge", { description: "Charges an account.", inputSchema }, charge);
-  server.registerTool("get", { description: "Reads, changes nothing." },
+  const annotations = { readOnlyHint: true };
+  server.registerTool("get", { description: "Reads, changes nothing.", annotations },
     async () => answer("The account is open."));
   server.registerTool("ask",
     { description: "Asks the user.", inputSchema: z.object({ question: z.string() }) }, ask);
@@ -134,7 +141,7 @@ const listener = createServer((request, response) => {
     response.end();
   });
 });
-listener.listen(0, "127.0.0.1", () => {
+listener.listen(Number(values.port), "127.0.0.1", () => {
   console.log(`typescript listens on http://127.0.0.1:${listener.address().port}/mcp`);
 });
 process.stdin.resume();

@@ -68,7 +68,11 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, ProbeError> {
     runtime.shutdown_background();
     let report = report?;
     write(args, &report)?;
-    Ok(if report.hazards() > 0 { ExitCode::from(EXIT_HAZARDS) } else { ExitCode::SUCCESS })
+    Ok(match report.hazards() {
+        1.. => ExitCode::from(EXIT_HAZARDS),
+        0 if report.lost => ExitCode::from(EXIT_NOT_RUN),
+        0 => ExitCode::SUCCESS,
+    })
 }
 
 async fn probe(args: &ProbeArgs) -> Result<Report, ProbeError> {

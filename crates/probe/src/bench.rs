@@ -53,6 +53,11 @@ impl<'a> Bench<'a> {
         Ok(session)
     }
 
+    /// Whether the server opened one.
+    pub(crate) fn has_sessions(&self) -> bool {
+        !self.sessions.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Ends all of its sessions.
     pub(crate) async fn end(&self) {
         let sessions = {

@@ -19,6 +19,7 @@ mod session;
 mod subject;
 mod tail;
 mod transcript;
+mod visible;
 mod wire;
 
 pub use hazard::{About, Seen, Verdict};

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(crate) const REQUESTS_MAX: u64 = 1_000;
 /// Time for one hazard, its sessions included.
 pub(crate) const HAZARD_MAX_SECONDS: u64 = 120;
+/// Time to choose a tool and to see how its calls look when nothing breaks.
+pub(crate) const PREPARE_MAX_SECONDS: u64 = 300;
 /// Time for a whole run.
 pub(crate) const RUN_MAX_SECONDS: u64 = 1_800;
 /// Time to connect.
@@ -22,6 +24,8 @@ pub(crate) const TOOLS_TRIED_MAX: usize = 4;
 pub(crate) const TRIAL_MAX_MS: u64 = 15_000;
 /// Shortest call that can be interrupted for sure.
 pub(crate) const LASTING_MIN_MS: u64 = 250;
+/// Longest call of a tool that counts as answering at once.
+pub(crate) const QUICK_MAX_MS: u64 = 1_000;
 /// Fewest progress events of a call whose tail is judged.
 pub(crate) const STEPS_MIN: usize = 4;
 /// Time after a reset until the client comes back.
@@ -48,10 +52,24 @@ pub(crate) const STALLED_RECEIVE_BYTES: usize = 4_096;
 pub(crate) const STALL_MS: u64 = 3_000;
 /// Resumes of one call that is cut after each event.
 pub(crate) const CUTS_MAX: usize = 20;
-/// Bytes of one event, of a head, or of a body that is no stream.
+/// Bytes of one event, or of a body that is no stream.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of a head, and of one line of the chunked coding.
+pub(crate) const HEAD_BYTES_MAX: usize = 256 * 1024;
+/// Events of one answer.
+pub(crate) const EVENTS_MAX: usize = 100_000;
+/// Bytes of all events of one answer.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Time to end the sessions of a hazard.
+pub(crate) const DELETE_MAX_SECONDS: u64 = 20;
+/// Hazards in a row without a session after which the server counts as lost.
+pub(crate) const LOST_AFTER: usize = 3;
 /// Characters of a message that the transcript keeps.
 pub(crate) const SHOWN_CHARS_MAX: usize = 400;
+/// Characters of a name or a message of the server in a sentence.
+pub(crate) const QUOTED_CHARS_MAX: usize = 120;
+/// Bytes of a message that are looked through for session ids before it is shortened.
+pub(crate) const MASKED_BYTES_MAX: usize = 64 * 1024;
 /// Entries of one hazard's transcript; the rest is counted.
 pub(crate) const ENTRIES_MAX: usize = 400;
 

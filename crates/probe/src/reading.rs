@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::limits::{AFTERMATH_MS, CALL_MAX_MS, SILENCE_MS, SPARE_MS, ms};
+use crate::limits::{AFTERMATH_MS, CALL_MAX_MS, QUOTED_CHARS_MAX, SILENCE_MS, SPARE_MS, ms};
 use crate::subject::{Call, Subject};
+use crate::visible::beginning;
 use crate::wire::{End, Exchange, Heard, Item, WireError};
 
 /// How far an answer is read.
@@ -79,15 +80,18 @@ impl Reading {
         let (mut steps, mut responded) = (0, false);
         loop {
             match exchange.next(end).await? {
-                Item::Heard(heard) => reading.heard.push(heard),
+                Item::Heard(heard) => {
+                    steps += usize::from(Step::of(&heard).is_some());
+                    reading.heard.push(heard);
+                }
                 Item::End(how) => reading.end = Some(how),
                 Item::Nothing => {}
             }
             let last = reading.heard.last().and_then(|heard| heard.message.as_ref());
-            steps = if reading.heard.is_empty() { steps } else { reading.steps().len() };
-            let is_response = last.is_some_and(|last| last.get("method").is_none());
-            let is_it = until.response.as_ref().is_some_and(|id| reading.response(id).is_some());
-            if is_response && is_it && !responded {
+            let is_it = |last: &Value| {
+                last.get("method").is_none() && until.response.as_ref() == last.get("id")
+            };
+            if !responded && until.response.is_some() && last.is_some_and(is_it) {
                 responded = true;
                 reading.took = started.elapsed();
                 end = Instant::now() + ms(AFTERMATH_MS);
@@ -159,8 +163,9 @@ impl Reading {
     pub fn error(&self) -> Option<String> {
         let error = self.messages().find_map(|message| message.get("error"))?;
         let text = error["message"].as_str().unwrap_or_default();
-        let shown: String = text.chars().take(80).collect();
-        Some(format!("{}: {shown}", error["code"]))
+        let code = error["code"].to_string();
+        let shown = |text: &str| beginning(text, QUOTED_CHARS_MAX);
+        Some(format!("{}: {}", shown(&code), shown(text)))
     }
 }
 

@@ -11,11 +11,15 @@ use tokio::time::timeout;
 use crate::bench::{Bench, Plan};
 use crate::hazard::{About, Hazard, Seen};
 use crate::hazards::all;
-use crate::limits::{HAZARD_MAX_SECONDS, RUN_MAX_SECONDS, ms};
+use crate::limits::{
+    DELETE_MAX_SECONDS, HAZARD_MAX_SECONDS, LOST_AFTER, PREPARE_MAX_SECONDS, QUOTED_CHARS_MAX,
+    RUN_MAX_SECONDS, ms,
+};
 use crate::report::{Finding, Report};
 use crate::session::{REVISION, Session, Target, Trouble};
 use crate::subject::{self, ChoiceError, Subject, Tool};
 use crate::transcript::{Entry, Transcript};
+use crate::visible::beginning;
 use crate::wire::{Dialer, SetUpError};
 
 /// What to probe, and with what.
@@ -65,6 +69,12 @@ pub enum RunError {
     /// No such hazard.
     #[error("there is no hazard `{0}`: --list names them all")]
     NoSuchHazard(String),
+    /// The server was not probed to the end of its preparation.
+    #[error("tools could not be tried within {seconds} s: name one with --tool")]
+    Slow {
+        /// The bound.
+        seconds: u64,
+    },
     /// It was told to stop.
     #[error("stopped before its end")]
     Stopped,
@@ -106,16 +116,22 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
     let started = Instant::now();
     let (plan, server) = prepare(&target, options, &watcher).await?;
     watcher(&Notice::Chosen(&plan.subject));
-    let mut findings = Vec::new();
+    let (mut findings, mut without_session) = (Vec::new(), 0);
     for (at, hazard) in chosen.iter().enumerate() {
         let about = hazard.about();
         watcher(&Notice::Begins(&about, at + 1, chosen.len()));
         let finding = if started.elapsed().as_secs() >= RUN_MAX_SECONDS {
             let text = format!("the run has taken its {RUN_MAX_SECONDS} s");
             Finding::new(about, Seen::unclear(text), 0, Vec::new())
+        } else if without_session >= LOST_AFTER {
+            let text = "not played: the server opened no session any more";
+            Finding::new(about, Seen::unclear(text), 0, Vec::new())
         } else {
             let stopped = Box::pin(stopped(options.stop.clone()));
-            play(hazard.as_ref(), &target, &plan, &watcher, stopped).await?
+            let (finding, opened) =
+                play(hazard.as_ref(), &target, &plan, &watcher, stopped).await?;
+            without_session = if opened { 0 } else { without_session + 1 };
+            finding
         };
         watcher(&Notice::Ends(&finding));
         findings.push(finding);
@@ -125,6 +141,7 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
         server,
         subject: plan.subject,
         requests: target.requests.load(std::sync::atomic::Ordering::Relaxed),
+        lost: without_session >= LOST_AFTER,
         findings,
     })
 }
@@ -157,10 +174,14 @@ async fn prepare(
 ) -> Result<(Plan, String), RunError> {
     let transcript = transcript(watcher);
     let session = Session::open(target, &transcript, REVISION).await?;
-    let planned = plan(&session, options).await;
+    let planned = tokio::select! {
+        planned = timeout(ms(PREPARE_MAX_SECONDS * 1_000), plan(&session, options)) => planned,
+        () = stopped(options.stop.clone()) => Ok(Err(RunError::Stopped)),
+    };
     session.delete().await;
+    let planned = planned.map_err(|_| RunError::Slow { seconds: PREPARE_MAX_SECONDS })?;
     let info = &session.result["serverInfo"];
-    let word = |member: &str| info[member].as_str().unwrap_or("?").to_owned();
+    let word = |member: &str| beginning(info[member].as_str().unwrap_or("?"), QUOTED_CHARS_MAX);
     Ok((planned?, format!("{} {}", word("name"), word("version"))))
 }
 
@@ -198,13 +219,14 @@ fn transcript(watcher: &Watcher) -> Transcript {
     Transcript::new(Some(Arc::new(move |entry: &Entry| watcher(&Notice::Line(entry)))))
 }
 
+/// Plays one; also says whether the server opened a session for it.
 async fn play(
     hazard: &dyn Hazard,
     target: &Target,
     plan: &Plan,
     watcher: &Watcher,
     stopped: impl Future<Output = ()>,
-) -> Result<Finding, RunError> {
+) -> Result<(Finding, bool), RunError> {
     let transcript = transcript(watcher);
     let bench = Bench::new(target, plan, transcript.clone());
     let started = Instant::now();
@@ -212,14 +234,16 @@ async fn play(
         played = timeout(ms(HAZARD_MAX_SECONDS * 1_000), hazard.play(&bench)) => Some(played),
         () = stopped => None,
     };
-    bench.end().await;
+    let opened = bench.has_sessions() || !matches!(played, Some(Ok(Err(_))));
+    // A server that no longer answers keeps its sessions.
+    let _late = timeout(ms(DELETE_MAX_SECONDS * 1_000), bench.end()).await;
     let seen = match played.ok_or(RunError::Stopped)? {
         Ok(Ok(seen)) => seen,
         Ok(Err(trouble)) => Seen::unclear(trouble.to_string()),
         Err(_) => Seen::unclear(format!("not done within {HAZARD_MAX_SECONDS} s")),
     };
     let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Finding::new(hazard.about(), seen, took_ms, transcript.entries()))
+    Ok((Finding::new(hazard.about(), seen, took_ms, transcript.entries()), opened))
 }
 
 async fn stopped(stop: Option<watch::Receiver<bool>>) {

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::limits::REQUESTS_MAX;
+use crate::limits::{QUOTED_CHARS_MAX, REQUESTS_MAX};
 use crate::reading::{Reading, Until};
 use crate::transcript::Transcript;
-use crate::wire::{Dialer, Exchange, Request, WireError};
+use crate::visible::beginning;
+use crate::wire::{Dialer, Exchange, Head, Request, WireError};
 
 /// The newest revision with sessions.
 pub(crate) const REVISION: &str = "2025-11-25";
@@ -32,7 +33,7 @@ pub enum Trouble {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The server did not open a session.
-    #[error("no session: {what}")]
+    #[error("the server opens no session: {what}")]
     NoSession {
         /// What came instead.
         what: String,
@@ -77,8 +78,7 @@ impl Session {
         let response = reading.response(&json!("initialize")).cloned().unwrap_or_default();
         let agreed = response["result"]["protocolVersion"].as_str();
         let Some(agreed) = agreed else {
-            let what = format!("status {} and no result of initialize", head.status);
-            return Err(Trouble::NoSession { what });
+            return Err(Trouble::NoSession { what: unopened(&head, &reading) });
         };
         agreed.clone_into(&mut session.revision);
         head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
@@ -193,6 +193,27 @@ impl Session {
         if let Ok(mut exchange) = self.send(&self.http("DELETE")).await {
             let _status = exchange.head().await;
         }
+    }
+}
+
+/// What came instead of a result of `initialize`, and what to do.
+fn unopened(head: &Head, reading: &Reading) -> String {
+    let kind = |name| beginning(head.header(name).unwrap_or("none"), QUOTED_CHARS_MAX);
+    let what = match (reading.error(), reading.event_stream) {
+        (Some(error), _) => {
+            format!("initialize was answered {} with the error {error}", head.status)
+        }
+        (None, true) => format!("initialize was not answered: {}", reading.ending()),
+        (None, false) => {
+            let kind = kind("content-type");
+            format!("initialize was answered {}, content type {kind}, no result", head.status)
+        }
+    };
+    match head.status {
+        300..=399 => format!("{what}; it points to {}: probe that URL", kind("location")),
+        401 | 403 => format!("{what}; give credentials with --auth or --header"),
+        _ if reading.error().is_some() => what,
+        _ => format!("{what}; is this the URL of an MCP server (it often ends in /mcp)?"),
     }
 }
 

@@ -5,9 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::limits::{CALL_MAX_MS, LASTING_MIN_MS, STEPS_MIN, TOOLS_TRIED_MAX, TRIAL_MAX_MS, ms};
+use crate::limits::{
+    CALL_MAX_MS, LASTING_MIN_MS, QUICK_MAX_MS, QUOTED_CHARS_MAX, STEPS_MIN, TOOLS_TRIED_MAX,
+    TRIAL_MAX_MS, ms,
+};
 use crate::reading::{Reading, Until};
 use crate::session::{Session, Trouble, request};
+use crate::visible::beginning;
 
 /// A tool with arguments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,8 +124,8 @@ impl Subject {
     pub fn told(&self) -> String {
         format!(
             "{} {}: {} ms, {} progress events{}, {}",
-            self.tool.name,
-            self.tool.arguments,
+            beginning(&self.tool.name, QUOTED_CHARS_MAX),
+            beginning(&self.tool.arguments.to_string(), QUOTED_CHARS_MAX),
             self.duration_ms,
             self.steps.len(),
             if self.steady { "" } else { " (not always the same)" },
@@ -163,7 +167,10 @@ async fn undisturbed(
     tool: &Tool,
     limit_ms: u64,
 ) -> Result<Reading, ChoiceError> {
-    let fails = |what: String| ChoiceError::Fails { tool: tool.name.clone(), what };
+    let fails = |what: String| {
+        let name = beginning(&tool.name, QUOTED_CHARS_MAX);
+        ChoiceError::Fails { tool: name, what }
+    };
     let call = Call::new(tool);
     let mut exchange = session.post(&call.message).await.map_err(Trouble::from)?;
     let until = Until::response(&call.id).within(ms(limit_ms));
@@ -221,24 +228,22 @@ pub(crate) async fn choose(
     tools: &[Value],
     arguments: Option<&Value>,
 ) -> Result<Tool, ChoiceError> {
-    let mut quiet = None;
+    let (mut quiet, mut failed) = (None, ChoiceError::NoSafeTool);
     for tool in candidates(tools, arguments) {
-        let Ok(reading) = undisturbed(session, &tool, TRIAL_MAX_MS).await else {
-            continue;
-        };
-        if reading.steps().len() >= STEPS_MIN {
-            return Ok(tool);
+        match undisturbed(session, &tool, TRIAL_MAX_MS).await {
+            Ok(reading) if reading.steps().len() >= STEPS_MIN => return Ok(tool),
+            Ok(_) => quiet = quiet.or(Some(tool)),
+            Err(error) => failed = error,
         }
-        quiet = quiet.or(Some(tool));
     }
-    quiet.ok_or(ChoiceError::NoSafeTool)
+    quiet.ok_or(failed)
 }
 
 /// A read-only tool that answers at once, if there is one beside the one that is probed.
 pub(crate) async fn quick(session: &Session, tools: &[Value], beside: &Tool) -> Option<Tool> {
     let others = candidates(tools, None).into_iter().filter(|tool| tool.name != beside.name);
     for tool in others {
-        let read = undisturbed(session, &tool, LASTING_MIN_MS).await;
+        let read = undisturbed(session, &tool, QUICK_MAX_MS).await;
         if read.is_ok_and(|reading| reading.steps().is_empty()) {
             return Some(tool);
         }

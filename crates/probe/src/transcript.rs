@@ -6,7 +6,8 @@ use std::time::Instant;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::{ENTRIES_MAX, SHOWN_CHARS_MAX};
+use crate::limits::{ENTRIES_MAX, MASKED_BYTES_MAX, SHOWN_CHARS_MAX};
+use crate::visible::visible;
 use crate::wire::{Head, Request};
 
 /// One line of a transcript.
@@ -86,11 +87,13 @@ impl Transcript {
     fn write(&self, connection: u64, direction: char, text: String) {
         let at_ms = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut state = self.state();
+        let whole_bytes = text.len();
         let mut shown = text;
+        shown.truncate(shown.floor_char_boundary(MASKED_BYTES_MAX));
         for (secret, instead) in &state.secrets {
             shown = shown.replace(secret, instead);
         }
-        let entry = Entry { at_ms, connection, direction, text: shortened(&shown) };
+        let entry = Entry { at_ms, connection, direction, text: shortened(&shown, whole_bytes) };
         if let Some(watcher) = &self.0.watcher {
             watcher(&entry);
         }
@@ -170,12 +173,12 @@ fn fields(headers: &[(String, String)]) -> String {
     text
 }
 
-fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push_str(&format!("... ({} bytes)", text.len()));
+/// A text's beginning, as it may be shown, and how long all of it was.
+fn shortened(text: &str, whole_bytes: usize) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}... ({whole_bytes} bytes)", visible(&text[..end])),
+        None => visible(text).into_owned(),
     }
-    shown
 }
 
 /// The first 8 characters of a hash, to tell two secrets apart without showing them.

@@ -131,6 +131,11 @@ async fn a_stalled_reader_that_blocks_its_session_is_found_and_one_that_does_not
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_resumes_are_not_blamed_for_what_one_alone_does_not_give() {
+    found(Fault::EndsAfterReplay, "two-resumes", Verdict::NotApplicable).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_hazard_has_a_server_that_shows_it() {
     let source = include_str!("hazards.rs");
     for about in rejoin_probe::hazards() {

@@ -71,4 +71,8 @@ async fn a_server_behind_tls_is_probed_if_its_authority_is_trusted() {
     options.ca_file = None;
     let error = rejoin_probe::run(&options, Arc::new(|_: &_| ())).await.unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
+    assert!(error.to_string().contains("named with --ca"), "{error}");
+    options.url = format!("https://{}/mcp", server.address);
+    let error = rejoin_probe::run(&options, Arc::new(|_: &_| ())).await.unwrap_err();
+    assert!(error.to_string().contains("cannot connect"), "{error}");
 }

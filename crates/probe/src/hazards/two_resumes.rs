@@ -31,9 +31,9 @@ impl Hazard for TwoResumes {
         let session = bench.session().await?;
         let call = Call::new(&subject.tool);
         let before = bench.cut(&session, subject, &call, 2).await?;
-        let cursor = cursor(&before)?;
-        let mut one = session.get(Some(&cursor)).await?;
-        let mut two = session.get(Some(&cursor)).await?;
+        let from = cursor(&before)?;
+        let mut one = session.get(Some(&from)).await?;
+        let mut two = session.get(Some(&from)).await?;
         let (one, two) = tokio::join!(
             read_resumed(&mut one, subject, &call),
             read_resumed(&mut two, subject, &call),
@@ -50,6 +50,17 @@ impl Hazard for TwoResumes {
         let both = Tail::of(subject, &call, &before, &[&one, &two]);
         if both.lost == 0 && both.responses == 1 && both.foreign == 0 {
             return Ok(Seen::safe("the two together got all of it"));
+        }
+        // What one resume alone does not give is no fault of there being two.
+        let session = bench.session().await?;
+        let call = Call::new(&subject.tool);
+        let before = bench.cut(&session, subject, &call, 2).await?;
+        let alone = bench.resume(&session, subject, &call, &cursor(&before)?).await?;
+        let faults = Tail::of(subject, &call, &before, &[&alone]).faults();
+        if !faults.is_empty() {
+            return Ok(Seen::not_applicable(format!(
+                "one resume alone does not give all of it either, see resume-in-flight: {faults}"
+            )));
         }
         Ok(both.seen())
     }

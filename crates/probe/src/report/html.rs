@@ -3,13 +3,17 @@
 use super::{Finding, Report, escaped};
 use crate::hazard::{About, Verdict};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;\
+const STYLE: &str = ":root{color-scheme:light dark}a{color:inherit}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;\
 padding:0 1rem;color:#1a1a1a;background:#fff}table{border-collapse:collapse;width:100%}\
 td,th{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid #ddd}\
-pre{overflow-x:auto;background:#f5f5f5;padding:.8rem;font-size:12px}\
+td:first-child{white-space:nowrap}td{overflow-wrap:anywhere}\
+@media(max-width:40rem){td:first-child{white-space:normal}}\
+section{margin-top:3rem}h2 small{color:#666;font-weight:400;margin-left:.6rem}\
+pre{overflow:auto;max-height:26rem;background:#f5f5f5;padding:.8rem;font-size:12px}\
 .bad{color:#b00020;font-weight:600}.good{color:#1b6e2a}.dim{color:#666}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}pre{background:#222}\
-td,th{border-color:#333}.bad{color:#ff7b88}.good{color:#7ed391}.dim{color:#999}}";
+td,th{border-color:#333}.bad{color:#ff7b88}.good{color:#7ed391}.dim,h2 small{color:#999}}";
 
 pub(super) fn write(report: &Report) -> String {
     let (target, server) = (escaped(&report.target), escaped(&report.server));
@@ -45,11 +49,12 @@ fn section(finding: &Finding) -> String {
     let lines: Vec<String> = finding.transcript.iter().map(ToString::to_string).collect();
     let open = if finding.verdict.is_bad() { " open" } else { "" };
     format!(
-        "<section id=\"{}\"><h2>{}</h2>\n<p class=\"{}\">{}: {}</p>\n\
-         <p>The probe {}.</p>\n<p>{}</p>\n<p>What repairs it: {}.</p>\n\
+        "<section id=\"{}\"><h2>{}<small>{}</small></h2>\n<p class=\"{}\">{}: {}</p>\n\
+         <p>The probe {}.</p>\n<p>Why it matters: {}</p>\n<p>What repairs it: {}.</p>\n\
          <details{open}><summary>the wire</summary><pre>{}</pre></details></section>\n",
         escaped(id),
         escaped(title),
+        escaped(id),
         class(finding.verdict),
         escaped(&finding.verdict.to_string()),
         escaped(&finding.seen),

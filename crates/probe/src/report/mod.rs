@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::hazard::{About, Seen, Verdict};
 use crate::subject::Subject;
 use crate::transcript::Entry;
+use crate::visible::{commands, visible};
 
 /// What was found of one hazard.
 #[derive(Clone, Debug, Serialize)]
@@ -44,7 +45,7 @@ impl Finding {
             Verdict::Violation(requirement) => Some(requirement),
             _ => None,
         };
-        let (verdict, seen) = (seen.verdict, seen.seen);
+        let (verdict, seen) = (seen.verdict, visible(&seen.seen).into_owned());
         Self { about, verdict, requirement, seen, took_ms, transcript }
     }
 }
@@ -60,6 +61,8 @@ pub struct Report {
     pub subject: Subject,
     /// Requests that were sent.
     pub requests: u64,
+    /// Whether the server opened no sessions any more before the end.
+    pub lost: bool,
     /// What was found, in the order in which it was.
     pub findings: Vec<Finding>,
 }
@@ -96,13 +99,15 @@ impl Report {
             self.findings.iter().filter(|finding| is(&finding.verdict)).count()
         };
         format!(
-            "{} hazards, {} violations, {} safe, {} not applicable, {} could not tell; {} requests",
+            "{} hazards, {} violations, {} safe, {} not applicable, {} could not tell; {} \
+             requests{}",
             count(|verdict| *verdict == Verdict::Hazard),
             count(|verdict| matches!(verdict, Verdict::Violation(_))),
             count(|verdict| *verdict == Verdict::Safe),
             count(|verdict| *verdict == Verdict::NotApplicable),
             count(|verdict| *verdict == Verdict::CouldNotTell),
             self.requests,
+            if self.lost { "; THE SERVER WAS LOST: it opened no session any more" } else { "" },
         )
     }
 
@@ -111,7 +116,17 @@ impl Report {
     /// # Errors
     /// Those of the serializer.
     pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self)
+        let text = serde_json::to_string_pretty(self)?;
+        // JSON itself escapes only some of what steers a terminal; all of it is within strings.
+        let mut json = String::with_capacity(text.len());
+        for character in text.chars() {
+            if character != '\n' && commands(character) {
+                json.push_str(&format!("\\u{:04x}", u32::from(character)));
+            } else {
+                json.push(character);
+            }
+        }
+        Ok(json)
     }
 
     /// As JUnit XML: one test case for each hazard.
@@ -137,7 +152,7 @@ fn escaped(text: &str) -> String {
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(character),
             '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            control if control.is_control() => escaped.push('\u{fffd}'),
+            control if commands(control) => escaped.push('\u{fffd}'),
             other => escaped.push(other),
         }
     }
@@ -180,6 +195,7 @@ mod tests {
             server: "s 1".to_owned(),
             subject,
             requests: 9,
+            lost: false,
             findings,
         }
     }

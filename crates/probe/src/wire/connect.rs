@@ -103,7 +103,7 @@ impl Dialer {
             .wrap_connector(tcp);
         match timeout(ms(CONNECT_MAX_MS), connector.call(self.uri.clone())).await {
             Ok(Ok(stream)) => Ok(TokioIo::new(stream)),
-            Ok(Err(error)) => Err(refused(told(&*error))),
+            Ok(Err(error)) => Err(refused(advised(told(&*error)))),
             Err(_) => Err(refused(format!("no connection within {CONNECT_MAX_MS} ms"))),
         }
     }
@@ -115,6 +115,19 @@ pub(super) fn socket(io: &Io) -> &TcpStream {
         MaybeHttpsStream::Http(tcp) => tcp.inner(),
         MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
     }
+}
+
+/// What failed, and what to do if it is the TLS.
+fn advised(what: String) -> String {
+    if what.contains("certificate") {
+        return format!("{what}; an authority of your own is named with --ca");
+    }
+    if what.contains("corrupt message") {
+        return format!(
+            "{what}; does it speak TLS at this port? If not, the URL begins with http:"
+        );
+    }
+    what
 }
 
 fn told(error: &(dyn std::error::Error + 'static)) -> String {

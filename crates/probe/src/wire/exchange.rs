@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connect::{Io, socket};
 use super::head::Framing;
 use super::{Dialer, Head, Request, WireError};
-use crate::limits::{HEAD_MAX_MS, MESSAGE_BYTES_MAX, ms};
+use crate::limits::{ANSWER_BYTES_MAX, EVENTS_MAX, HEAD_MAX_MS, MESSAGE_BYTES_MAX, ms};
 use crate::transcript::Line;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -61,6 +61,8 @@ pub struct Exchange {
     head: Option<Head>,
     framing: Option<Framing>,
     decoder: Decoder,
+    decoded_bytes: usize,
+    events: usize,
     plain: Vec<u8>,
     told_plain: bool,
     end: Option<End>,
@@ -80,13 +82,16 @@ impl Exchange {
         let mut io = dialer.connect(receive_bytes).await?;
         line.sent(request);
         let end = Instant::now() + ms(HEAD_MAX_MS);
-        match timeout_at(end, io.write_all(&request.to_bytes(dialer.path()))).await {
+        let bytes = request.to_bytes(dialer.path());
+        let writing = async {
+            io.write_all(&bytes).await?;
+            io.flush().await
+        };
+        match timeout_at(end, writing).await {
             Ok(Ok(())) => {}
             Ok(Err(source)) => return Err(WireError::Socket { what: "writing", source }),
             Err(_) => return Err(WireError::Late { waited_ms: HEAD_MAX_MS }),
         }
-        let flushed = io.flush().await;
-        flushed.map_err(|source| WireError::Socket { what: "writing", source })?;
         Ok(Self {
             io,
             line,
@@ -94,6 +99,8 @@ impl Exchange {
             head: None,
             framing: None,
             decoder: Decoder::new(MESSAGE_BYTES_MAX),
+            decoded_bytes: 0,
+            events: 0,
             plain: Vec::new(),
             told_plain: false,
             end: None,
@@ -113,7 +120,7 @@ impl Exchange {
             if self.end.is_some() {
                 return Err(WireError::Closed);
             }
-            if !self.fill(end).await? {
+            if Instant::now() >= end || !self.fill(end).await? {
                 return Err(WireError::Late { waited_ms: HEAD_MAX_MS });
             }
         }
@@ -125,10 +132,11 @@ impl Exchange {
     /// What came is no HTTP.
     pub async fn next(&mut self, end: Instant) -> Result<Item, WireError> {
         loop {
-            if let Some(item) = self.take() {
+            if let Some(item) = self.take()? {
                 return Ok(item);
             }
-            if !self.fill(end).await? {
+            // Comments may come without a pause and without an end.
+            if Instant::now() >= end || !self.fill(end).await? {
                 return Ok(Item::Nothing);
             }
         }
@@ -141,7 +149,11 @@ impl Exchange {
     /// What came is no HTTP.
     pub async fn available(&mut self) -> Result<Vec<Item>, WireError> {
         while self.end.is_none() && self.fill_now().await? {}
-        Ok(std::iter::from_fn(|| self.take_heard()).collect())
+        let mut items = Vec::new();
+        while let Some(item) = self.take_heard()? {
+            items.push(item);
+        }
+        Ok(items)
     }
 
     async fn fill_now(&mut self) -> Result<bool, WireError> {
@@ -203,9 +215,15 @@ impl Exchange {
         };
         let mut decoded = Vec::new();
         framing.decode(&mut self.input, &mut decoded)?;
-        if head.is_event_stream() {
+        self.decoded_bytes += decoded.len();
+        let is_stream = head.is_event_stream();
+        let max = if is_stream { ANSWER_BYTES_MAX } else { MESSAGE_BYTES_MAX };
+        if self.decoded_bytes > max {
+            return Err(WireError::TooMuch { max, unit: "bytes" });
+        }
+        if is_stream {
             self.decoder.push(&decoded);
-        } else if self.plain.len() + decoded.len() <= MESSAGE_BYTES_MAX {
+        } else {
             self.plain.extend_from_slice(&decoded);
         }
         if *framing == Framing::Ended {
@@ -214,18 +232,20 @@ impl Exchange {
         Ok(())
     }
 
-    fn take(&mut self) -> Option<Item> {
-        if let Some(item) = self.take_heard() {
-            return Some(item);
+    fn take(&mut self) -> Result<Option<Item>, WireError> {
+        if let Some(item) = self.take_heard()? {
+            return Ok(Some(item));
         }
-        let end = self.end?;
+        let Some(end) = self.end else {
+            return Ok(None);
+        };
         if !self.told_plain {
             self.told_plain = true;
             if !self.plain.is_empty() {
                 let message = serde_json::from_slice(&self.plain).ok();
                 self.line.heard(None, &String::from_utf8_lossy(&self.plain));
                 let at = Instant::now();
-                return Some(Item::Heard(Heard { id: None, message, retry_ms: None, at }));
+                return Ok(Some(Item::Heard(Heard { id: None, message, retry_ms: None, at })));
             }
         }
         self.line.note(match end {
@@ -233,16 +253,22 @@ impl Exchange {
             End::Cut => "the server closed the connection in the middle of the answer",
             End::Reset => "the server reset the connection",
         });
-        Some(Item::End(end))
+        Ok(Some(Item::End(end)))
     }
 
     /// The next event that is already here. One that is too large is left out.
-    fn take_heard(&mut self) -> Option<Item> {
+    fn take_heard(&mut self) -> Result<Option<Item>, WireError> {
         loop {
             let Ok(event) = self.decoder.next_event() else {
                 continue;
             };
-            let event = event?;
+            let Some(event) = event else {
+                return Ok(None);
+            };
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                return Err(WireError::TooMuch { max: EVENTS_MAX, unit: "events" });
+            }
             let id = event.id.map(|id| String::from_utf8_lossy(&id).into_owned());
             if id.is_none() && !event.has_data && event.retry_ms.is_none() {
                 self.line.note("a comment");
@@ -251,7 +277,7 @@ impl Exchange {
             self.line.heard(id.as_deref(), &String::from_utf8_lossy(&event.data));
             let message = serde_json::from_slice(&event.data).ok();
             let at = Instant::now();
-            return Some(Item::Heard(Heard { id, message, retry_ms: event.retry_ms, at }));
+            return Ok(Some(Item::Heard(Heard { id, message, retry_ms: event.retry_ms, at })));
         }
     }
 }

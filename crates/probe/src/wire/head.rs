@@ -1,7 +1,7 @@
 //! The head of an answer, and how its body is framed (RFC 9112 sections 4 to 7).
 
 use super::WireError;
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{HEAD_BYTES_MAX, MESSAGE_BYTES_MAX};
 
 /// Status and header fields of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,9 @@ impl Head {
     /// Takes a complete head off the front of `input`; interim answers are left out.
     pub(super) fn take(input: &mut Vec<u8>) -> Result<Option<Self>, WireError> {
         while let Some(end) = input.windows(4).position(|four| four == b"\r\n\r\n") {
+            if end > HEAD_BYTES_MAX {
+                break;
+            }
             let text = String::from_utf8_lossy(&input[..end]).into_owned();
             input.drain(..end + 4);
             let head = Self::parse(&text)?;
@@ -34,8 +37,8 @@ impl Head {
                 return Ok(Some(head));
             }
         }
-        if input.len() > MESSAGE_BYTES_MAX {
-            return Err(WireError::Http { what: "its head does not end".to_owned() });
+        if input.len() > HEAD_BYTES_MAX {
+            return Err(WireError::TooMuch { max: HEAD_BYTES_MAX, unit: "bytes of a head" });
         }
         Ok(None)
     }
@@ -94,7 +97,7 @@ impl Framing {
         loop {
             match *self {
                 Self::ChunkSize => {
-                    let Some(line) = take_line(input) else { return Ok(()) };
+                    let Some(line) = take_line(input)? else { return Ok(()) };
                     let left = chunk_size(&line)?;
                     *self = if left == 0 { Self::Trailer } else { Self::Chunk { left } };
                 }
@@ -112,11 +115,11 @@ impl Framing {
                     };
                 }
                 Self::ChunkEnd => {
-                    let Some(_empty) = take_line(input) else { return Ok(()) };
+                    let Some(_empty) = take_line(input)? else { return Ok(()) };
                     *self = Self::ChunkSize;
                 }
                 Self::Trailer => {
-                    let Some(line) = take_line(input) else { return Ok(()) };
+                    let Some(line) = take_line(input)? else { return Ok(()) };
                     if line.is_empty() {
                         *self = Self::Ended;
                     }
@@ -131,11 +134,16 @@ impl Framing {
     }
 }
 
-fn take_line(input: &mut Vec<u8>) -> Option<String> {
-    let end = input.windows(2).position(|two| two == b"\r\n")?;
+fn take_line(input: &mut Vec<u8>) -> Result<Option<String>, WireError> {
+    let Some(end) = input.windows(2).position(|two| two == b"\r\n") else {
+        if input.len() > HEAD_BYTES_MAX {
+            return Err(WireError::Http { what: "a line of its chunks does not end".to_owned() });
+        }
+        return Ok(None);
+    };
     let line = String::from_utf8_lossy(&input[..end]).into_owned();
     input.drain(..end + 2);
-    Some(line)
+    Ok(Some(line))
 }
 
 fn chunk_size(line: &str) -> Result<usize, WireError> {
@@ -184,5 +192,18 @@ mod tests {
         assert!(Head::take(&mut b"SSH-2.0-x\r\n\r\n".to_vec()).is_err());
         let mut framing = Framing::ChunkSize;
         assert!(framing.decode(&mut b"zz\r\n".to_vec(), &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn heads_and_lines_that_do_not_end_are_errors() {
+        let mut head = b"HTTP/1.1 200 OK\r\nX: ".to_vec();
+        head.resize(HEAD_BYTES_MAX + 30, b'x');
+        assert!(Head::take(&mut head.clone()).is_err());
+        head.extend_from_slice(b"\r\n\r\n");
+        assert!(Head::take(&mut head).is_err());
+        for mut framing in [Framing::ChunkSize, Framing::ChunkEnd, Framing::Trailer] {
+            let mut line = vec![b'0'; HEAD_BYTES_MAX + 1];
+            assert!(framing.decode(&mut line, &mut Vec::new()).is_err());
+        }
     }
 }

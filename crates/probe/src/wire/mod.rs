@@ -39,6 +39,14 @@ pub enum WireError {
         /// What is wrong with it.
         what: String,
     },
+    /// More came than any tool of use sends.
+    #[error("the answer does not end: more than {max} {unit} came")]
+    TooMuch {
+        /// The bound.
+        max: usize,
+        /// Of what.
+        unit: &'static str,
+    },
     /// No head came.
     #[error("no answer within {waited_ms} ms")]
     Late {

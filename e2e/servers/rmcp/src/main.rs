@@ -1,8 +1,8 @@
 //! Tools of `rejoin tool-server` on a server of the Rust SDK, over Streamable HTTP.
 //!
-//! `rmcp-tools COUNT_FILE`; it prints `listening on URL` and ends with its standard input. It
-//! serves both eras: 2025-11-25 with sessions, 2026-07-28 without. Names and arguments are those of
-//! the built-in server; the file gets one line for each execution of `charge`.
+//! `rmcp-tools COUNT_FILE [PORT]`; it prints `listening on URL` and ends with its standard
+//! input. It serves both eras: 2025-11-25 with sessions, 2026-07-28 without. Names and arguments
+//! are those of the built-in server; the file gets one line for each execution of `charge`.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -16,7 +16,7 @@ use axum::serve::ListenerExt as _;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ErrorData,
     InputRequiredResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ServerCapabilities, ServerConfig, ServerRequest, Tool,
+    ServerCapabilities, ServerConfig, ServerRequest, Tool, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -60,6 +60,7 @@ impl Tools {
     async fn charge(&self, arguments: &Map<String, Value>, context: &Context) -> Answer {
         let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or(0);
         let amount = number("amount");
+        let bytes = usize::try_from(number("event_bytes")).map_err(failed)?;
         self.count(amount).map_err(failed)?;
         for event in 1..=number("events") {
             tokio::select! {
@@ -68,7 +69,8 @@ impl Tools {
             }
             if let Some(token) = context.meta.get_progress_token() {
                 let progress = f64::from(u32::try_from(event).map_err(failed)?);
-                let progress = ProgressNotificationParam::new(token, progress);
+                let mut progress = ProgressNotificationParam::new(token, progress);
+                progress.message = Some(".".repeat(bytes));
                 // Whether anybody still listens does not matter to a charge.
                 let _told = context.peer.notify_progress(progress).await.is_ok();
             }
@@ -115,7 +117,10 @@ impl ServerHandler for Tools {
             ("ask", "Asks the client's user a question."),
             ("sample", "Asks the client's model."),
         ];
-        let tools = tools.map(|(name, does)| Tool::new(name, does, schema.clone())).to_vec();
+        let hints = |name| ToolAnnotations::new().read_only(name == "get");
+        let tools = tools
+            .map(|(name, does)| Tool::new(name, does, schema.clone()).annotate(hints(name)))
+            .to_vec();
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
 
@@ -149,9 +154,10 @@ impl ServerHandler for Tools {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let count_file = std::env::args_os().nth(1).ok_or("usage: rmcp-tools COUNT_FILE")?;
+    let count_file = std::env::args_os().nth(1).ok_or("usage: rmcp-tools COUNT_FILE [PORT]")?;
+    let port = std::env::args().nth(2).map_or(Ok(0), |port| port.parse::<u16>())?;
     let tools = Tools { count_file: count_file.into() };
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     writeln!(std::io::stdout(), "listening on http://{}/mcp", listener.local_addr()?)?;
     let service = StreamableHttpService::new(
         move || Ok(tools.clone()),
