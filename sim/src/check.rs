@@ -7,6 +7,7 @@ mod facts;
 mod isolation;
 mod known;
 mod live;
+mod logged;
 mod once;
 mod order;
 mod periods;
@@ -74,6 +75,7 @@ pub fn check(plan: &Plan, records: &[Record]) -> Verdict {
     once::check(plan, &facts, &mut verdict);
     complete::check(plan, &facts, &mut verdict);
     order::check(plan, &facts, &mut verdict);
+    logged::check(&facts, &mut verdict);
     isolation::check(&facts, &mut verdict);
     drained::check(&facts, &mut verdict);
     standalone::check(&facts, &mut verdict);

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::{NOTES, Tools};
+use crate::tool::{NOTES, READY, Tools};
 
 /// Messages that wait each way.
 const QUEUE_MAX: usize = 64;
@@ -90,7 +90,13 @@ impl Upstream for Children {
         let (commands, commanded) = mpsc::channel(QUEUE_MAX);
         let (events, happening) = mpsc::channel(QUEUE_MAX);
         let session = session_of(&opening.initialize);
-        let child = Child { children: self.clone(), session, events, running: HashMap::new() };
+        let child = Child {
+            children: self.clone(),
+            session,
+            events,
+            running: HashMap::new(),
+            is_ready: false,
+        };
         tokio::spawn(child.live(commanded, deaths));
         let answer = Bytes::from(hello(&opening.initialize));
         Ok(Opened { answer, continuation: None, commands, events: happening, pressure: None })
@@ -106,6 +112,8 @@ struct Child {
     session: usize,
     events: mpsc::Sender<Event>,
     running: HashMap<CallId, AbortHandle>,
+    /// It was told that its client is ready.
+    is_ready: bool,
 }
 
 impl Child {
@@ -143,6 +151,7 @@ impl Child {
             Command::Call { call, message } => {
                 // As the contract says: before anything else of that call.
                 let _told = self.events.send(Event::Sent { call }).await.is_ok();
+                self.children.tools.called(self.session, self.is_ready);
                 let task = tools.spawn(serve(
                     self.children.tools.clone(),
                     self.session,
@@ -163,7 +172,9 @@ impl Child {
                 }
             }
             Command::Send { message } => {
-                self.children.tools.answered(&serde_json::from_slice(&message).unwrap_or_default());
+                let message: Value = serde_json::from_slice(&message).unwrap_or_default();
+                self.is_ready |= message["method"] == READY;
+                self.children.tools.answered(&message);
             }
             _ => {}
         }

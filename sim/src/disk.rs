@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rejoin_core::effect::{Batch, Event};
 use rejoin_core::id::{Seq, StreamId};
+use rejoin_core::ledger::Phase;
 use rejoin_core::token::{DedupKey, DedupRecord};
 use rejoin_store::{
     CommitError, CreateError, ExpireError, Expired, Failure, Fence, LoadError, Loaded,
@@ -22,7 +23,8 @@ use rejoin_store::{
 };
 use tokio::time::sleep;
 
-use crate::history::{History, What};
+use crate::history::{History, Mark, What};
+use crate::net::marks;
 use crate::random::Random;
 
 /// The epoch of the first ledger. Each that is lost is followed by another.
@@ -108,9 +110,16 @@ impl Disk {
             Arc::clone(&state.store)
         };
         for (session, fence, version, batch) in applied {
+            let kept = kept(session, &batch);
             // One that does not fit any more was not applied.
-            let _applied = at_once(store.commit(session, fence, version, batch)).is_ok();
+            if at_once(store.commit(session, fence, version, batch)).is_ok() {
+                self.note(kept);
+            }
         }
+    }
+
+    fn note(&self, kept: Vec<What>) {
+        kept.into_iter().for_each(|what| self.shared.history.record(what));
     }
 
     /// The store as the process of this life sees it.
@@ -121,6 +130,22 @@ impl Disk {
         };
         Arc::new(Mounted { disk: self.clone(), life, store, epoch })
     }
+}
+
+/// What a commit has on the disk for good, of what must be there before anything leaves.
+fn kept(store_key: SessionKey, batch: &Batch) -> Vec<What> {
+    if !batch.durable {
+        return Vec::new();
+    }
+    let claimed = batch.calls.iter().filter(|call| call.phase == Phase::Claimed);
+    let claimed = claimed.map(|call| What::Claimed { store_key, call: call.id.0 });
+    let texts = batch.events.iter().map(|event| String::from_utf8_lossy(&event.payload));
+    let marks = texts.flat_map(|text| marks(&text)).map(|(mark, _)| mark);
+    let answers = marks.filter_map(|mark| match mark {
+        Mark::Answer(exec) => Some(What::Kept { exec }),
+        _ => None,
+    });
+    claimed.chain(answers).collect()
 }
 
 /// Runs a future of the store to its end, while nothing else runs: the memory store does some of
@@ -235,15 +260,19 @@ impl Store for Mounted {
             self.alive().await;
             self.disk.state().pending.remove(&number);
         }
+        let kept = kept(session, &batch);
         let commit = self.store().commit(session, fence, expected, batch);
         if let Fate::Done = fate {
-            return at_once(commit);
+            let version = at_once(commit)?;
+            self.disk.note(kept);
+            return Ok(version);
         }
         self.disk.shared.history.record(What::StoreFailed { store_key: session });
         match fate {
             Fate::Lost => Err(CommitError::Io(broken())),
             _ => {
                 at_once(commit)?;
+                self.disk.note(kept);
                 Err(CommitError::Ambiguous(broken()))
             }
         }

@@ -96,6 +96,10 @@ pub enum What {
     ServerAway { away: bool },
     /// The store failed a commit of a session (the digest of its id).
     StoreFailed { store_key: Digest32 },
+    /// The claim of a call of a session is on the disk, and survives a power cut.
+    Claimed { store_key: Digest32, call: CallNumber },
+    /// So is the answer of an execution.
+    Kept { exec: Exec },
     /// The disk is slow or fails, or does no longer.
     Disk { disturbed: bool },
     /// Nothing new connects, or does again.
@@ -151,6 +155,10 @@ pub enum What {
         request: RequestId,
         call: CallNumber,
     },
+    /// A server is called that was not told that its client is ready.
+    Unready { session: usize },
+    /// A client's code read an answer that is not what the execution gave.
+    Garbled { asking: Asking, exec: Exec },
     /// A server says something of its own.
     Noted { session: usize, note: u32 },
     /// A client asks for the standalone stream; from a cursor, or as it stands.
@@ -244,6 +252,9 @@ pub fn print(records: &[Record]) -> String {
             What::Plan(text) | What::Told(text) => writeln!(log, "{at_ms:>8} {text}"),
             What::StoreFailed { store_key } => {
                 writeln!(log, "{at_ms:>8} StoreFailed {{ {} }}", short(store_key))
+            }
+            What::Claimed { store_key, call } => {
+                writeln!(log, "{at_ms:>8} Claimed {{ {}, call: {call} }}", short(store_key))
             }
             What::Session { client, session, principal, store_key } => writeln!(
                 log,

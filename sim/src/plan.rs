@@ -16,6 +16,11 @@ const CHASE_KEY: Key = 500;
 /// Clients of one principal have keys so far apart. Those of different ones have the same.
 const KEYS_EACH: Key = 100;
 
+/// One of so many seeds has a call whose messages are larger than a page of the log.
+const LARGE_EACH: u64 = 5;
+const LARGE_BYTES: usize = 150_000;
+const LARGE_PAUSE_MS: u64 = 20;
+
 /// Everything that is decided beforehand.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -211,6 +216,9 @@ impl Plan {
             let keys = KEYS_EACH * clients.iter().filter(is_same).count() as Key;
             clients.push(client(&mut random, principal, keys, &mut works));
         }
+        if seed.is_multiple_of(LARGE_EACH) {
+            enlarge(&mut clients);
+        }
         let faults = faults(&mut random);
         let calm_ms = 60_000;
         Self {
@@ -243,6 +251,18 @@ impl Plan {
             settings.limits.twin_window_ms = 0;
         }
         settings
+    }
+}
+
+/// The first thing that is wanted is large, for whoever wants it.
+fn enlarge(clients: &mut [ClientPlan]) {
+    let mut askings: Vec<_> = clients.iter_mut().flat_map(|plan| &mut plan.askings).collect();
+    let first = askings.first().map(|asking| asking.work.key);
+    for asking in askings.iter_mut().filter(|asking| Some(asking.work.key) == first) {
+        asking.work.bytes = LARGE_BYTES;
+        asking.work.steps = asking.work.steps.min(2);
+        // Who reads more slowly gives up before one of them is whole.
+        asking.pause_ms = asking.pause_ms.min(LARGE_PAUSE_MS);
     }
 }
 

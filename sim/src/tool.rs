@@ -18,6 +18,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(90);
 const NOTE_PAUSE: Duration = Duration::from_millis(3_700);
 pub const NOTES: u32 = 12;
 
+/// What tells a server that its client is ready, before any call.
+pub const READY: &str = "notifications/initialized";
+
 /// Where a request says which one it is, for the history: the gateway passes it on as it is.
 pub const REQUEST_META: &str = "simulation/request";
 
@@ -120,6 +123,13 @@ impl Tools {
         call
     }
 
+    /// A call comes to a server that was told that its client is ready, or not.
+    pub fn called(&self, session: usize, is_ready: bool) {
+        if !is_ready {
+            self.history.record(What::Unready { session });
+        }
+    }
+
     /// The server is told that its session is over.
     pub fn ended(&self, session: usize) {
         self.history.record(What::EndTold { session });
@@ -181,7 +191,9 @@ impl Tools {
         self.history.record(What::Produced { exec, steps: work.steps });
         // At the end: where it is, all of it is.
         let text = format!("{filling}<ran {exec}>");
-        let result = json!({ "content": [{ "type": "text", "text": text }] });
+        let length = json!({ "bytes": work.bytes });
+        let result = json!({ "content": [{ "type": "text", "text": text }],
+            "structuredContent": length });
         json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()
     }
 

@@ -26,7 +26,7 @@ use tower_service::Service;
 use crate::child::{hello, session_of};
 use crate::history::{History, What};
 use crate::random::Random;
-use crate::tool::{NOTES, Tools};
+use crate::tool::{NOTES, READY, Tools};
 
 use self::body::{Log, Said};
 
@@ -61,6 +61,8 @@ struct Session {
     number: usize,
     streams: BTreeMap<u64, Log>,
     running: BTreeMap<String, AbortHandle>,
+    /// It was told that its client is ready.
+    is_ready: bool,
 }
 
 type Answer = Response<Said>;
@@ -139,7 +141,8 @@ impl Web {
             let speaking = tokio::spawn(say(self.shared.tools.clone(), number, standalone.clone()));
             let streams = BTreeMap::from([(STANDALONE, standalone)]);
             let running = BTreeMap::from([("itself".to_owned(), speaking.abort_handle())]);
-            self.state().sessions.insert(id.clone(), Session { number, streams, running });
+            let session = Session { number, streams, running, is_ready: false };
+            self.state().sessions.insert(id.clone(), session);
             let mut answer = json_answer(hello(body));
             if let Ok(id) = id.parse() {
                 answer.headers_mut().insert("mcp-session-id", id);
@@ -179,6 +182,11 @@ impl Web {
                 task.abort();
             }
         }
+        if message["method"] == READY
+            && let Some(session) = self.state().sessions.get_mut(session)
+        {
+            session.is_ready = true;
+        }
         self.shared.tools.answered(message);
         if message.get("id").is_none() || message.get("method").is_none() {
             return status(StatusCode::ACCEPTED);
@@ -195,6 +203,7 @@ impl Web {
             return status(StatusCode::NOT_FOUND);
         };
         let from = session.number;
+        self.shared.tools.called(from, session.is_ready);
         let task = tokio::spawn(async move { web.work(from, &call, &kept).await });
         session.running.insert(message["id"].to_string(), task.abort_handle());
         session.streams.insert(number, log.clone());
@@ -219,7 +228,10 @@ impl Web {
         });
         let log = place.and_then(|(stream, event)| {
             let state = self.state();
-            Some((state.sessions.get(session)?.streams.get(&stream)?.clone(), event))
+            let session = state.sessions.get(session)?;
+            // Every other one begins a replay with the event of the cursor.
+            let event = event.saturating_sub(session.number % 2);
+            Some((session.streams.get(&stream)?.clone(), event))
         });
         match log {
             Some((log, event)) => self.stream(log, event),

@@ -19,6 +19,10 @@ const VERDICT_MAX_MS: u64 = 14_000;
 const FETCHED_MS: u64 = 45_000;
 
 pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
+    for (at_ms, asking, exec) in &facts.garbled {
+        let what = format!("asking {asking}: the answer of {exec} is not what it gave");
+        verdict.violations.push(Violation { property: PROPERTY, at_ms: *at_ms, what });
+    }
     for (asking, asked) in &facts.askings {
         let mut tell = |at_ms, what: String| {
             let what = format!("asking {asking}: {what}");

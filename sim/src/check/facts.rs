@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use rejoin_core::id::Digest32;
+
 use super::Counts;
 use super::known::{Asked, Connection, Executed, Listener, Lost, Post, Session};
 use super::periods::Periods;
-use crate::history::{Asking, Conn, Exec, Leave, Mark, Outcome, Record, What, Wish};
+use crate::history::{Asking, CallNumber, Conn, Exec, Leave, Mark, Outcome, Record, What, Wish};
 
 fn is_panic(line: &str) -> bool {
     line.starts_with("a panic: ") || line.contains("ended by a panic")
@@ -32,6 +34,9 @@ pub struct Facts {
     pub blocked: Periods<(Conn, bool)>,
     /// What is told and taken, in order, for `told`.
     pub told: Vec<(u64, What)>,
+    /// When the claim of a session's call was on the disk, and the answer of an execution.
+    pub claimed: BTreeMap<(Digest32, CallNumber), u64>,
+    pub kept: BTreeMap<Exec, u64>,
     /// By session.
     pub listeners: BTreeMap<usize, Listener>,
     /// Session and connection of each ping.
@@ -39,6 +44,7 @@ pub struct Facts {
     /// How far the gateway's clock was off, from when on.
     pub skews: Vec<(u64, i64)>,
     pub panics: Vec<(u64, String)>,
+    pub garbled: Vec<(u64, Asking, Exec)>,
     pub intrusions: Vec<(u64, u16)>,
     pub is_in_time: bool,
     pub counts: Counts,
@@ -101,6 +107,7 @@ impl Facts {
             }
             // Its own session may be gone too, and that says no more.
             What::Intruded { status: 404, .. } if self.counts.ledgers_lost > 0 => {}
+            What::Garbled { asking, exec } => self.garbled.push((at, asking, exec)),
             What::Intruded { status, as_expected: false } => self.intrusions.push((at, status)),
             What::Ended { in_time } => self.is_in_time = in_time,
             What::Cancelling { .. }
@@ -110,7 +117,8 @@ impl Facts {
             | What::AnswerTold { .. }
             | What::Ending { .. }
             | What::EndTaken { .. }
-            | What::EndTold { .. } => self.told.push((at, what.clone())),
+            | What::EndTold { .. }
+            | What::Unready { .. } => self.told.push((at, what.clone())),
             _ => self.add_fault(at, what),
         }
     }
@@ -146,6 +154,12 @@ impl Facts {
             What::ServerCut => self.losses.push((at, Lost::ServerCut)),
             What::StoreFailed { store_key } => self.losses.push((at, Lost::Commit(store_key))),
             What::ServerAway { away } => self.away.set((), away, at),
+            What::Claimed { store_key, call } => {
+                self.claimed.entry((store_key, call)).or_insert(at);
+            }
+            What::Kept { exec } => {
+                self.kept.entry(exec).or_insert(at);
+            }
             What::Disk { disturbed } => self.slow_disk.set((), disturbed, at),
             What::Dark { dark } => self.dark.set((), dark, at),
             _ => self.add_connection(at, what),

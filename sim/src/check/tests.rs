@@ -53,6 +53,19 @@ fn good() -> Vec<(u64, What)> {
 }
 
 fn check(plan: &Plan, mut history: Vec<(u64, What)>) -> Verdict {
+    // Whatever ran or was written was on the disk.
+    let on_disk = history.iter().filter_map(|(at_ms, what)| match *what {
+        What::Executed { session, call, .. } => {
+            Some((*at_ms, What::Claimed { store_key: [session as u8; 32], call }))
+        }
+        What::Written { mark: Mark::Answer(exec), .. } => Some((*at_ms, What::Kept { exec })),
+        _ => None,
+    });
+    history.extend(on_disk.collect::<Vec<_>>());
+    check_as_it_is(plan, history)
+}
+
+fn check_as_it_is(plan: &Plan, mut history: Vec<(u64, What)>) -> Verdict {
     history.sort_by_key(|(at_ms, _)| *at_ms);
     let records: Vec<_> = history.into_iter().map(|(at_ms, what)| Record { at_ms, what }).collect();
     super::check(plan, &records)
@@ -341,4 +354,28 @@ fn what_never_comes_is_seen() {
     let mut panicking = good();
     panicking.push((12, What::Gateway("a panic: somewhere".to_owned())));
     assert_eq!(properties(&plan(), panicking), ["liveness"]);
+}
+
+#[test]
+fn what_runs_or_is_written_before_it_is_on_disk_is_seen() {
+    let claimed = |at_ms| (at_ms, What::Claimed { store_key: [1; 32], call: 1 });
+    let kept = |at_ms| (at_ms, What::Kept { exec: 1 });
+    let with = |on_disk: [(u64, What); 2]| {
+        let mut history = good();
+        history.push((9, What::Written { conn: 1, mark: Mark::Answer(1) }));
+        history.extend(on_disk);
+        check_as_it_is(&plan(), history).violations.len()
+    };
+    assert_eq!(with([claimed(4), kept(9)]), 0);
+    assert_eq!(with([claimed(5), kept(9)]), 1, "the call was faster");
+    assert_eq!(with([claimed(4), kept(10)]), 1, "the answer was faster");
+}
+
+#[test]
+fn an_answer_that_is_not_whole_and_a_server_that_was_not_told_are_seen() {
+    for what in [What::Garbled { asking: 1, exec: 1 }, What::Unready { session: 1 }] {
+        let mut history = good();
+        history.push((10, what));
+        assert_eq!(check(&plan(), history).violations.len(), 1);
+    }
 }

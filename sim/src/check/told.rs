@@ -32,6 +32,7 @@ pub fn check(plan: &Plan, facts: &Facts, verdict: &mut Verdict) {
             What::AnswerTaken { session, exec } => untold_answer(facts, *at_ms, session, exec),
             What::AnswerTold { exec, meant } => wrong_answer(facts, *at_ms, exec, meant),
             What::EndTaken { session } => untold_end(facts, *at_ms, session),
+            What::Unready { session } => unready(facts, *at_ms, session),
             What::EndTold { session } => unwanted_end(facts, *at_ms, session),
             _ => None,
         };
@@ -160,6 +161,14 @@ fn untold_end(facts: &Facts, taken_ms: u64, session: usize) -> Option<String> {
     let is_told = when(facts, is_told).any(|at_ms| (seen_ms..=due_ms).contains(&at_ms));
     let is_excused = is_broken(facts, session, seen_ms, due_ms);
     (!is_told && !is_excused).then(|| format!("the server's session of {session} is not ended"))
+}
+
+/// Unless its client calls although it was told that what it said first was not taken.
+fn unready(facts: &Facts, at_ms: u64, session: usize) -> Option<String> {
+    let opened_ms = facts.sessions.get(&session)?.at_ms;
+    let mut losses = facts.losses_of(session, opened_ms, at_ms);
+    let is_refused = losses.any(|(_, lost)| matches!(lost, Lost::Commit(_)));
+    (!is_refused).then(|| format!("the server of {session} is called before `initialized`"))
 }
 
 fn unwanted_end(facts: &Facts, at_ms: u64, session: usize) -> Option<String> {

@@ -197,6 +197,12 @@ impl Client {
             }
         }
         if let (Some(exec), Some(result)) = (exec, message.get("result")) {
+            // The tool says how much it filled in.
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            let bytes = result["structuredContent"]["bytes"].as_u64();
+            if bytes != Some(text.bytes().filter(|byte| *byte == b'x').count() as u64) {
+                self.clients.history.record(What::Garbled { asking, exec });
+            }
             let recorded = !result["_meta"]["dev.rejoin/recorded"].is_null();
             return Some(Learned::Answer { exec, recorded });
         }

@@ -149,3 +149,23 @@ fn a_silent_call_is_given_up_at_its_limit_and_not_before() {
     let cancels = |e: &&Effect| matches!(e, Effect::Upstream(ToUpstream::Cancel { .. }));
     assert_eq!(rig.effects.iter().filter(cancels).count(), 1);
 }
+
+#[test]
+fn a_stream_that_was_owed_holds_others_after_a_restart_too_until_its_grace_is_over() {
+    let settings = Settings { upstream_is_stateless: true, ..Settings::default() };
+    let mut rig = Rig::new(settings);
+    let (post, stream, call_id) = started(&mut rig, "a");
+    rig.answer(call_id);
+    rig.lose(post, Seq::ORIGIN);
+    assert_eq!(rig.state(stream), "owed");
+    rig.restart();
+    assert_eq!(rig.state(stream), "owed");
+    let held = rig.post(&call("2", "b", "{}"));
+    rig.pass(300);
+    rig.wire(held, WireEvent::HeadersAcknowledged);
+    assert_eq!(rig.decided().last(), Some(&(held, 16, "hold")));
+    assert_eq!(rig.executed().len(), 1, "it would overtake what is owed");
+    rig.pass(8_000);
+    assert_eq!(rig.state(stream), "abandoned");
+    assert_eq!(rig.executed().len(), 2, "nothing holds it any more");
+}
