@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::call::{CallKey, State};
+use super::call::{CallKey, Era, State};
 use super::ending::error;
 use super::status::says_not_run;
 use super::track::is_cursor;
@@ -50,6 +50,16 @@ impl Refusal {
 }
 
 impl Machine {
+    /// The refusal of a call by the server itself. Only a Rejoin may say that a call did not run and
+    /// may be sent again: what looks so and comes from another server is its own error, as of one
+    /// that ran the call and relays what a Rejoin behind it refused. `initialize` runs no tool, and
+    /// a Rejoin without room refuses it before it can say what it is.
+    pub(super) fn refusal(&self, key: CallKey, message: &Message) -> Option<Refusal> {
+        let call = self.calls.get(&key)?;
+        let is_rejoin = self.session.continuity.is_some() && call.era == Era::Session;
+        if is_rejoin || call.is_initialize() { Refusal::of(message) } else { None }
+    }
+
     /// A call was refused, or ended without its answer.
     pub(super) fn refused(&mut self, key: CallKey, message: &Message, refusal: &Refusal) {
         let call = self.name(key);

@@ -194,7 +194,7 @@ impl Machine {
         if call.is_cancelled() {
             return self.settle(key);
         }
-        match super::refusal::Refusal::of(message) {
+        match self.refusal(key, message) {
             Some(refusal) => self.refused(key, message, &refusal),
             None => self.finish(key, message),
         }

@@ -234,17 +234,47 @@ fn an_error_of_the_server_itself_is_its_answer() {
 
 #[test]
 fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
-    for (kind, tool) in [(Kind::Rejoin(1), "charge"), (Kind::Plain, "charge")] {
-        let mut world = World::opened(kind);
-        let post = world.posted(1, tool);
-        let body = json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000,
-            "message": "no room", "data": { "by": "rejoin", "sendAgain": true,
-            "retryAfterMs": 1_000 } } });
-        world.json(post.exchange, 503, &body);
+    for opens in [false, true] {
+        let mut world = if opens { World::new() } else { World::opened(Kind::Rejoin(1)) };
+        if opens {
+            world.say_initialize("i");
+        } else {
+            world.call(1, "charge");
+        }
+        let post = world.post();
+        world.json(post.exchange, 503, &no_room(&post));
         assert!(world.pass_until_opened(10_000) >= 1_000);
         let again = world.post();
+        assert_eq!(again.body["method"], post.body["method"]);
         world.json(again.exchange, 200, &again.result("done"));
         assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}
+
+fn no_room(post: &Post) -> Value {
+    json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000, "message": "no room",
+        "data": { "by": "rejoin", "sendAgain": true, "retryAfterMs": 1_000 } } })
+}
+
+/// It may have run the call, and relay what a Rejoin behind it said of something else.
+#[test]
+fn what_reads_as_a_refusal_and_comes_from_no_rejoin_is_the_servers_own_error() {
+    for form in [503, 409, 200, 0] {
+        for hinted in [false, true] {
+            let mut world = World::opened(Kind::Plain);
+            let post = world.posted(1, "charge");
+            let mut more = json!({ "sendAgain": true });
+            if hinted {
+                more["lastEventId"] = json!("1-3-0");
+                more["originalRequestId"] = post.id().clone();
+            }
+            let body = refusal(&post, 40905, "replay_in_progress", more);
+            give(&mut world, &post, form, &body);
+            let told = world.delivered();
+            assert_eq!((&told["id"], &told["error"]), (&json!(1), &body["error"]), "{form}");
+            world.pass(60_000);
+            world.nothing_opened();
+        }
     }
 }
 
