@@ -22,7 +22,7 @@ pub(super) struct Refusal {
     #[serde(default)]
     reason: String,
     #[serde(default)]
-    send_again: bool,
+    pub(super) send_again: bool,
     #[serde(default)]
     retry_after_ms: u64,
     #[serde(default)]

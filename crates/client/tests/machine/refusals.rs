@@ -251,6 +251,23 @@ fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
     }
 }
 
+#[test]
+fn a_rejoin_without_room_that_names_no_call_says_that_it_did_not_run() {
+    for kind in [Kind::Rejoin(1), Kind::Plain] {
+        let mut world = World::opened(kind);
+        let post = world.posted(1, "charge");
+        let mut body = no_room(&post);
+        body["id"] = Value::Null;
+        world.json(post.exchange, 503, &body);
+        if kind == Kind::Plain {
+            assert!(world.failed(1));
+            continue;
+        }
+        world.pass_until_opened(10_000);
+        assert_eq!(world.post().meta(ATTEMPT), 1);
+    }
+}
+
 fn no_room(post: &Post) -> Value {
     json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000, "message": "no room",
         "data": { "by": "rejoin", "sendAgain": true, "retryAfterMs": 1_000 } } })
