@@ -60,6 +60,8 @@ pub struct ClientLimits {
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
     pub replay_quiet_ms: u64,
+    /// Longest time that a stream without a connection holds other POSTs.
+    pub hold_max_ms: u64,
     /// Longest time that a replay without a boundary holds other POSTs.
     pub replay_max_ms: u64,
     /// Time a stream is read on after the answer, for its proper end.
@@ -150,6 +152,7 @@ impl Default for ClientLimits {
             session_losses_max: 2,
             told_bytes_max: MIB,
             unreachable_max_ms: 5 * MINUTE_MS,
+            hold_max_ms: MINUTE_MS,
             replay_quiet_ms: 500,
             replay_max_ms: 10_000,
             linger_ms: 1_000,

@@ -224,6 +224,12 @@ impl Call {
         is_lost && self.cancelled_ms.is_none() && self.era == Era::Session
     }
 
+    /// When it holds no others any more, though it is still away: a server may ask to wait for as
+    /// long as it likes, and the others wait for none of it.
+    pub(super) fn holds_until_ms(&self, limits: &ClientLimits) -> u64 {
+        self.track.away_ms().map_or(u64::MAX, |at_ms| at_ms.saturating_add(limits.hold_max_ms))
+    }
+
     /// Whether the host is told of progress that came on `stream`, the call's own or the standalone
     /// one. What comes on the same stream as the last is passed on as it is, even if it does not
     /// increase as the spec demands: to a host it is a sign of life, and to withhold it can let the

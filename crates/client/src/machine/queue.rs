@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
 use rejoin_core::message::IdKey;
 
-use super::call::{CallKey, State};
+use super::call::{Call, CallKey, State};
 use super::wire::ExchangeId;
 use super::{Machine, Notice, Purpose};
 use crate::limits::ClientLimits;
@@ -64,7 +64,9 @@ impl Note {
 impl Machine {
     /// Whether a call's stream must be delivered further before a new call may leave.
     fn holds(&self) -> bool {
-        self.standalone.track.replay.is_some() || self.calls.values().any(super::Call::holds_others)
+        let holds =
+            |call: &Call| call.holds_others() && call.holds_until_ms(self.limits()) > self.now_ms;
+        self.standalone.track.replay.is_some() || self.calls.values().any(holds)
     }
 
     /// Sends everything that may leave, in order.

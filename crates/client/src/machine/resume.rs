@@ -108,7 +108,7 @@ impl Machine {
                 if let Some(retry_ms) = head.retry_after_ms
                     && let Some(call) = self.calls.get_mut(&key)
                 {
-                    call.track.retry_ms = Some(retry_ms.min(limits.retry_max_ms));
+                    call.track.asked(retry_ms, &limits);
                 }
                 self.lost(key, false, &format!("the server answered with status {}", head.status));
             }
@@ -124,7 +124,9 @@ impl Machine {
     pub(super) fn resume_whole(&mut self, key: CallKey, status: u16, retry_ms: Option<u64>) {
         let Some(call) = self.calls.get_mut(&key) else { return };
         if matches!(call.state, State::Asking(_)) {
-            call.track.retry_ms = retry_ms.or(call.track.retry_ms);
+            if let Some(retry_ms) = retry_ms {
+                call.track.asked(retry_ms, &self.settings.limits);
+            }
             self.lost(key, true, &format!("the server answered a GET with status {status}"));
         }
     }

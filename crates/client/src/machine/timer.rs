@@ -190,7 +190,9 @@ impl Machine {
                 Some(Replay::Quiet { quiet_ms, end_ms }) => Some((*quiet_ms).min(*end_ms)),
                 _ => None,
             };
-            timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay)
+            let held_ms = Some(call.holds_until_ms(self.limits()))
+                .filter(|at_ms| self.held > 0 && call.holds_others() && *at_ms > self.now_ms);
+            timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay).chain(held_ms)
         });
         let exchanges = self.exchanges.values().filter_map(|exchange| {
             exchange.close_ms.into_iter().chain(self.answer_due_ms(exchange)).min()
