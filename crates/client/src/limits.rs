@@ -19,6 +19,8 @@ pub struct ClientLimits {
     pub posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
     pub asked_max: usize,
+    /// Bytes of the id of such a request; one with a longer id is refused.
+    pub asked_id_bytes_max: usize,
     /// Streams confirmed by one request (`Mcp-Stream-Ack`).
     pub acks_max: usize,
     /// Bytes of an event id that can be a cursor.
@@ -37,6 +39,8 @@ pub struct ClientLimits {
     pub standalone_backoff_max_ms: u64,
     /// Longest `retry:` or `Retry-After` that is honoured in full.
     pub retry_max_ms: u64,
+    /// Time between two resumes of one stream without a wait of the client's own.
+    pub resume_at_once_ms: u64,
     /// Resumes of one stream that the server answers with nothing new.
     pub resume_attempts_max: u32,
     /// Time to resume one stream without progress, beside the waits that the server asked for
@@ -81,6 +85,8 @@ pub struct ClientLimits {
     pub initialize_max_ms: u64,
     /// A stream of a Rejoin on which not even a comment came for so long has lost its connection.
     pub stream_idle_max_ms: u64,
+    /// Time for another answer to a call after one that cannot be read.
+    pub unreadable_max_ms: u64,
     /// A call of which nothing came for so long is given up.
     pub call_silence_max_ms: u64,
     /// Who is woken so much later than it wanted was stopped, or slept: that time does not count.
@@ -134,6 +140,7 @@ impl Default for ClientLimits {
             notes_max: 1_024,
             posts_open_max: 256,
             asked_max: 1_024,
+            asked_id_bytes_max: 1_024,
             acks_max: 32,
             cursor_bytes_max: 4_096,
             seen_events_max: 4_096,
@@ -143,6 +150,7 @@ impl Default for ClientLimits {
             backoff_max_ms: 10_000,
             standalone_backoff_max_ms: MINUTE_MS,
             retry_max_ms: 10 * MINUTE_MS,
+            resume_at_once_ms: 1_000,
             resume_attempts_max: 8,
             resume_max_ms: 5 * MINUTE_MS,
             steady_ms: 10_000,
@@ -162,6 +170,7 @@ impl Default for ClientLimits {
             resume_head_ms: 5_000,
             initialize_max_ms: 70_000,
             stream_idle_max_ms: 45_000,
+            unreadable_max_ms: 5_000,
             call_silence_max_ms: 60 * MINUTE_MS,
             pause_min_ms: 2_000,
             pause_left_ms: MINUTE_MS,

@@ -113,6 +113,8 @@ pub(super) struct Call {
     pub(super) unreachable_ms: Option<u64>,
     /// Where its stream stood when an event came that was too large.
     pub(super) oversized_behind: Option<Option<String>>,
+    /// When what may be its answer came, that cannot be read; nothing came on its stream since.
+    pub(super) unreadable_ms: Option<u64>,
     /// When something of it was heard last.
     pub(super) heard_ms: u64,
     /// The last refusal, to tell if nothing better comes.
@@ -166,6 +168,7 @@ impl Call {
             not_before_ms: now_ms,
             unreachable_ms: None,
             oversized_behind: None,
+            unreadable_ms: None,
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,
@@ -243,6 +246,13 @@ impl Call {
             self.told_progress = Some((stream, progress.map_or(told, |new| new.max(told))));
         }
         takes
+    }
+
+    /// An answer on the standalone stream is waited for no longer than this.
+    pub(super) fn expect_until(&mut self, max_ms: u64) {
+        if let State::Elsewhere { until_ms } = &mut self.state {
+            *until_ms = max_ms.min(*until_ms);
+        }
     }
 
     /// Whether a POST of it may have arrived.

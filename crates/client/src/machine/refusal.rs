@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::call::{CallKey, Era, State};
 use super::ending::error;
+use super::notice::shown;
 use super::status::says_not_run;
 use super::track::is_cursor;
 use super::{Because, Machine, Notice};
@@ -40,7 +41,8 @@ impl Refusal {
     /// Reads an error response. `None`: it is something else.
     pub(super) fn of(message: &Message) -> Option<Self> {
         let error = (message.kind() == Kind::ErrorResponse).then(|| message.error()).flatten()?;
-        let refusal = serde_json::from_slice::<ErrorObject>(error).ok()?.data;
+        let mut refusal = serde_json::from_slice::<ErrorObject>(error).ok()?.data;
+        refusal.reason = shown(&refusal.reason);
         (refusal.by == REFUSED_BY).then_some(refusal)
     }
 

@@ -4,6 +4,9 @@ use super::status::is_busy;
 use super::track::{Next, Replay};
 use super::{Because, ExchangeId, Head, Machine, Media, Notice, Purpose};
 
+/// What became of an answer that is no JSON-RPC message. It would be the same once more.
+pub(super) const UNREADABLE: &str = "it came, and cannot be read";
+
 impl Machine {
     /// The connection of a call's stream is lost, or could not be had. `answered`: the server
     /// answered, and that brought nothing.
@@ -23,6 +26,9 @@ impl Machine {
         }
         if call.oversized_behind.as_ref() == Some(&call.track.cursor) {
             return self.fail(key, "a part of it is larger than message_bytes_max");
+        }
+        if call.unreadable_ms.is_some() {
+            return self.fail(key, UNREADABLE);
         }
         if call.is_initialize() {
             // A session that was not opened has no streams.

@@ -8,6 +8,8 @@ use serde_json::json;
 use super::answer::is_success;
 use super::call::{Call, CallKey, Era, State};
 use super::ending::error;
+use super::resume::UNREADABLE;
+use super::stream::may_be_answer;
 use super::{Because, Machine};
 
 /// JSON-RPC error code of a request that cannot be understood.
@@ -100,6 +102,9 @@ impl Machine {
         }
         if is_opening && body.is_foreign() {
             return self.tell_foreign(key, body.status);
+        }
+        if may_be_answer(&body.bytes) && body.messages.is_empty() {
+            return self.fail(key, UNREADABLE);
         }
         self.send_again_or_end(key, "the server answered with nothing");
     }

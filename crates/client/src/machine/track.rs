@@ -38,6 +38,8 @@ pub(super) struct Track {
     give_up_ms: Option<u64>,
     /// Since when there is no connection.
     away_ms: Option<u64>,
+    /// When it was last resumed without a wait.
+    at_once_ms: Option<u64>,
 }
 
 /// What a resumed connection may be silent for, until it counts as one that brings nothing.
@@ -82,6 +84,7 @@ impl Track {
             fruitless: 0,
             give_up_ms: None,
             away_ms: None,
+            at_once_ms: None,
         }
     }
 
@@ -224,10 +227,19 @@ impl Track {
         }
         let asked_ms = self.asked_ms(random);
         // Nothing by ourselves before the first attempt: most connections that break can be had
-        // again at once, and a server that wants us to wait says so.
+        // again at once, and a server that wants us to wait says so. But not where each connection
+        // brings one event and ends.
         let is_first_attempt = self.backoff.attempts() == 0;
+        let was_at_once = self
+            .at_once_ms
+            .is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < limits.resume_at_once_ms);
         let own_ms = self.backoff.next_ms(random);
-        let wait_ms = if is_first_attempt { asked_ms } else { own_ms.max(asked_ms) };
+        let wait_ms = if is_first_attempt && !was_at_once {
+            self.at_once_ms = Some(now_ms);
+            asked_ms
+        } else {
+            own_ms.max(asked_ms)
+        };
         // A server that gives streams may ask for waits between them; one that is away, or says so,
         // has `resume_max_ms`.
         if connected_ms.is_some() {

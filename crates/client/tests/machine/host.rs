@@ -253,3 +253,20 @@ fn a_subscription_keeps_the_hosts_id_and_is_asked_for_again_for_as_long_as_it_wo
     assert_eq!(world.delivered(), end);
     assert_eq!(world.machine.pending_calls(), 0);
 }
+
+#[test]
+fn a_request_of_the_server_with_an_id_that_is_too_long_is_refused() {
+    let (mut world, standalone) = World::listening();
+    for (length, is_taken) in [(limits().asked_id_bytes_max, false), (100, true)] {
+        let id = "i".repeat(length);
+        let asked = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+        world.event(standalone, &format!("n{length}"), &asked);
+        if is_taken {
+            assert_eq!(world.delivered()["method"], "roots/list");
+            continue;
+        }
+        world.nothing_delivered();
+        let refused = world.post();
+        assert_eq!((&refused.body["id"], refused.body["error"].is_object()), (&json!(id), true));
+    }
+}

@@ -311,7 +311,7 @@ fn an_old_refusal_says_nothing_of_a_later_attempt() {
             world.delivered();
             if is_hinted {
                 world.cut(post.exchange);
-                world.pass(1);
+                world.pass_until_opened(1_000);
                 let get = world.get_after("1-1-1");
                 world.status(get, 405);
             } else {
@@ -370,4 +370,16 @@ fn a_refusal_that_comes_twice_sends_the_call_again_once() {
     world.nothing_opened();
     world.json(again.exchange, 200, &again.result("done"));
     assert_eq!(world.delivered()["result"]["text"], "done");
+}
+
+#[test]
+fn what_a_refusal_names_as_its_reason_is_shown_and_does_nothing_to_a_terminal() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let (_, second) = world.repeated(1, "charge");
+    let reason = format!("\u{1b}[31m\n{}", "x".repeat(100_000));
+    let body = refusal(&second, 40905, &reason, json!({ "sendAgain": true }));
+    world.json(second.exchange, 409, &body);
+    let told = world.notices.iter().map(ToString::to_string).find(|told| told.contains("refused"));
+    let told = told.expect("it is told");
+    assert!(told.len() < 200 && !told.contains(char::is_control), "{told:.200}");
 }

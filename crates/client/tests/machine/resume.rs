@@ -241,3 +241,28 @@ fn no_server_makes_a_client_wait_longer_than_is_honoured() {
         }
     }
 }
+
+#[test]
+fn streams_that_bring_one_event_and_end_are_not_asked_for_in_a_storm() {
+    for is_cut in [false, true] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.reading(1, "charge", "e0");
+        let mut exchange = post.exchange;
+        let begin_ms = world.now_ms;
+        for number in 1..=100 {
+            if is_cut {
+                world.cut(exchange);
+            } else {
+                world.answer(exchange, Answer::Ended);
+            }
+            let waited_ms = world.pass_until_opened(20_000);
+            assert!(number > 1 || waited_ms <= 1, "the first is asked for at once");
+            exchange = world.get().0;
+            world.stream(exchange);
+            world.event(exchange, &format!("e{number}"), &post.progress(number));
+        }
+        let lasted_ms = world.now_ms - begin_ms;
+        assert!(lasted_ms >= 8_000, "100 in {lasted_ms} ms");
+        world.event(exchange, "e", &post.result("done"));
+    }
+}
