@@ -15,6 +15,9 @@ pub struct ClientLimits {
     /// Notifications and responses of the host that were not taken by the server yet; one more is
     /// dropped, and told.
     pub notes_max: usize,
+    /// Time that a server may answer 500 to a notification or response of the host before it is
+    /// dropped: calls wait for it.
+    pub note_failing_max_ms: u64,
     /// POSTs of calls at the same time; what is more waits.
     pub posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
@@ -138,6 +141,7 @@ impl Default for ClientLimits {
             calls_max: 1_024,
             pending_bytes_max: 64 * MIB,
             notes_max: 1_024,
+            note_failing_max_ms: 10_000,
             posts_open_max: 256,
             asked_max: 1_024,
             asked_id_bytes_max: 1_024,

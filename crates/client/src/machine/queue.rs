@@ -40,6 +40,8 @@ pub(super) struct Note {
     pub(super) backoff: Backoff,
     pub(super) not_before_ms: u64,
     pub(super) unreachable_ms: Option<u64>,
+    /// Since when the server fails on it.
+    pub(super) failing_ms: Option<u64>,
 }
 
 impl Note {
@@ -57,6 +59,7 @@ impl Note {
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
             not_before_ms: 0,
             unreachable_ms: None,
+            failing_ms: None,
         }
     }
 }
