@@ -197,8 +197,11 @@ fn an_answer_that_cannot_be_read_ends_its_call() {
 fn what_cannot_be_read_before_the_answer_ends_no_call() {
     let mut world = World::opened(Kind::Plain);
     let post = world.reading(1, "charge", "e1");
+    // Nothing of an answer is in it; or it was none, since more comes.
     for (event, unreadable) in [("e2", r#"{"method":"x","params":NaN}"#), ("e3", r#"{"result":"#)] {
         world.sse(post.exchange, &format!("id: {event}\ndata: {unreadable}\n\n"));
+        world.pass(if event == "e2" { 60_000 } else { limits().unreadable_max_ms - 1 });
+        world.nothing_delivered();
     }
     world.event(post.exchange, "e4", &post.progress(2));
     world.delivered();
