@@ -52,10 +52,10 @@ impl Refusal {
 }
 
 impl Machine {
-    /// The refusal of a call by the server itself. Only a Rejoin may say that a call did not run and
-    /// may be sent again: what looks so and comes from another server is its own error, as of one
-    /// that ran the call and relays what a Rejoin behind it refused. `initialize` runs no tool, and
-    /// a Rejoin without room refuses it before it can say what it is.
+    /// The refusal of a call by the server itself. Only a Rejoin may say that a call did not run
+    /// and may be sent again: what looks so and comes from another server is its own error, as of
+    /// one that ran the call and relays what a Rejoin behind it refused. `initialize` runs no tool,
+    /// and a Rejoin without room refuses it before it can say what it is.
     pub(super) fn refusal(&self, key: CallKey, message: &Message) -> Option<Refusal> {
         let call = self.calls.get(&key)?;
         let is_rejoin = self.session.continuity.is_some() && call.era == Era::Session;
