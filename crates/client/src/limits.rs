@@ -15,10 +15,15 @@ pub struct ClientLimits {
     /// Notifications and responses of the host that were not taken by the server yet; one more is
     /// dropped, and told.
     pub notes_max: usize,
+    /// Time that a server may answer 500 to a notification or response of the host before it is
+    /// dropped: calls wait for it.
+    pub note_failing_max_ms: u64,
     /// POSTs of calls at the same time; what is more waits.
     pub posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
     pub asked_max: usize,
+    /// Bytes of the id of such a request; one with a longer id is refused.
+    pub asked_id_bytes_max: usize,
     /// Streams confirmed by one request (`Mcp-Stream-Ack`).
     pub acks_max: usize,
     /// Bytes of an event id that can be a cursor.
@@ -37,6 +42,8 @@ pub struct ClientLimits {
     pub standalone_backoff_max_ms: u64,
     /// Longest `retry:` or `Retry-After` that is honoured in full.
     pub retry_max_ms: u64,
+    /// Time between two resumes of one stream without a wait of the client's own.
+    pub resume_at_once_ms: u64,
     /// Resumes of one stream that the server answers with nothing new.
     pub resume_attempts_max: u32,
     /// Time to resume one stream without progress, beside the waits that the server asked for
@@ -60,6 +67,8 @@ pub struct ClientLimits {
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
     pub replay_quiet_ms: u64,
+    /// Longest time that a stream without a connection holds other POSTs.
+    pub hold_max_ms: u64,
     /// Longest time that a replay without a boundary holds other POSTs.
     pub replay_max_ms: u64,
     /// Time a stream is read on after the answer, for its proper end.
@@ -79,6 +88,8 @@ pub struct ClientLimits {
     pub initialize_max_ms: u64,
     /// A stream of a Rejoin on which not even a comment came for so long has lost its connection.
     pub stream_idle_max_ms: u64,
+    /// Time for another answer to a call after one that cannot be read.
+    pub unreadable_max_ms: u64,
     /// A call of which nothing came for so long is given up.
     pub call_silence_max_ms: u64,
     /// Who is woken so much later than it wanted was stopped, or slept: that time does not count.
@@ -130,8 +141,10 @@ impl Default for ClientLimits {
             calls_max: 1_024,
             pending_bytes_max: 64 * MIB,
             notes_max: 1_024,
+            note_failing_max_ms: 10_000,
             posts_open_max: 256,
             asked_max: 1_024,
+            asked_id_bytes_max: 1_024,
             acks_max: 32,
             cursor_bytes_max: 4_096,
             seen_events_max: 4_096,
@@ -141,6 +154,7 @@ impl Default for ClientLimits {
             backoff_max_ms: 10_000,
             standalone_backoff_max_ms: MINUTE_MS,
             retry_max_ms: 10 * MINUTE_MS,
+            resume_at_once_ms: 1_000,
             resume_attempts_max: 8,
             resume_max_ms: 5 * MINUTE_MS,
             steady_ms: 10_000,
@@ -150,6 +164,7 @@ impl Default for ClientLimits {
             session_losses_max: 2,
             told_bytes_max: MIB,
             unreachable_max_ms: 5 * MINUTE_MS,
+            hold_max_ms: MINUTE_MS,
             replay_quiet_ms: 500,
             replay_max_ms: 10_000,
             linger_ms: 1_000,
@@ -159,6 +174,7 @@ impl Default for ClientLimits {
             resume_head_ms: 5_000,
             initialize_max_ms: 70_000,
             stream_idle_max_ms: 45_000,
+            unreadable_max_ms: 5_000,
             call_silence_max_ms: 60 * MINUTE_MS,
             pause_min_ms: 2_000,
             pause_left_ms: MINUTE_MS,

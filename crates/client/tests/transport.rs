@@ -323,16 +323,7 @@ async fn empty_answers_and_refusals_end_in_what_they_mean() -> Result<(), Failur
         ("an empty 200", |_| whole("200 OK", "", ""), true),
         ("an empty stream", |_| format!("{}0\r\n\r\n", stream(": nothing\n\n")), true),
         ("a 404 that is repeated", |_| whole("404 Not Found", "", ""), false),
-        (
-            "a refusal that is final",
-            |message| {
-                let body = json!({ "jsonrpc": "2.0", "id": message["id"], "error": {
-                    "code": 40904, "message": "Not run.", "data": { "by": "rejoin",
-                    "reason": "dedup_token_reused", "sendAgain": false } } });
-                whole("409 Conflict", "", &body.to_string())
-            },
-            false,
-        ),
+        ("a 409 that says no more", |_| whole("409 Conflict", "", ""), false),
     ];
     for (what, answer, may_have_run) in cases {
         let server = Played::start(move |_, request| {

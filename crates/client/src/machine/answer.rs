@@ -127,7 +127,7 @@ impl Machine {
     fn note_head(&mut self, id: ExchangeId, number: u64, head: &Head) {
         let is_gone = self.means_gone(id, head);
         self.linger(id);
-        if is_busy(head.status) && self.notes.get(&number).is_some_and(|note| note.repeatable) {
+        if self.is_worth_repeating(number, head.status) {
             let what = format!("the server answered with status {}", head.status);
             return self.note_unsent(number, what);
         }
@@ -144,6 +144,18 @@ impl Machine {
         if note.is_initialized {
             self.open_standalone();
         }
+    }
+
+    /// Whether a note that was answered with this status may be taken a little later. What follows
+    /// waits for it, and a server that fails on it (500) may fail on it for ever.
+    fn is_worth_repeating(&mut self, number: u64, status: u16) -> bool {
+        let (now_ms, max_ms) = (self.now_ms, self.limits().note_failing_max_ms);
+        let Some(note) = self.notes.get_mut(&number).filter(|note| note.repeatable) else {
+            return false;
+        };
+        let failing_ms = (status == 500).then(|| *note.failing_ms.get_or_insert(now_ms));
+        let is_failing = failing_ms.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) >= max_ms);
+        is_busy(status) && !is_failing
     }
 
     fn body(&mut self, purpose: Purpose, body: &Body) {

@@ -113,6 +113,8 @@ pub(super) struct Call {
     pub(super) unreachable_ms: Option<u64>,
     /// Where its stream stood when an event came that was too large.
     pub(super) oversized_behind: Option<Option<String>>,
+    /// When what may be its answer came, that cannot be read; nothing came on its stream since.
+    pub(super) unreadable_ms: Option<u64>,
     /// When something of it was heard last.
     pub(super) heard_ms: u64,
     /// The last refusal, to tell if nothing better comes.
@@ -166,6 +168,7 @@ impl Call {
             not_before_ms: now_ms,
             unreachable_ms: None,
             oversized_behind: None,
+            unreadable_ms: None,
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,
@@ -224,6 +227,12 @@ impl Call {
         is_lost && self.cancelled_ms.is_none() && self.era == Era::Session
     }
 
+    /// When it holds no others any more, though it is still away: a server may ask to wait for as
+    /// long as it likes, and the others wait for none of it.
+    pub(super) fn holds_until_ms(&self, limits: &ClientLimits) -> u64 {
+        self.track.away_ms().map_or(u64::MAX, |at_ms| at_ms.saturating_add(limits.hold_max_ms))
+    }
+
     /// Whether the host is told of progress that came on `stream`, the call's own or the standalone
     /// one. What comes on the same stream as the last is passed on as it is, even if it does not
     /// increase as the spec demands: to a host it is a sign of life, and to withhold it can let the
@@ -237,6 +246,13 @@ impl Call {
             self.told_progress = Some((stream, progress.map_or(told, |new| new.max(told))));
         }
         takes
+    }
+
+    /// An answer on the standalone stream is waited for no longer than this.
+    pub(super) fn expect_until(&mut self, max_ms: u64) {
+        if let State::Elsewhere { until_ms } = &mut self.state {
+            *until_ms = max_ms.min(*until_ms);
+        }
     }
 
     /// Whether a POST of it may have arrived.

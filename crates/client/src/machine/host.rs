@@ -36,7 +36,9 @@ impl Machine {
         let bytes = message.bytes().len();
         let call = Call::new(message.clone(), id, host_key.clone(), self.now_ms, limits);
         if self.hosts.contains_key(&host_key) {
-            return self.refuse(&call, "a call with this id is still running; give each its own");
+            // Under the id it would be taken for the end of the call that runs.
+            let what = "a call with this id is still running; give each its own";
+            return self.refuse_as(b"null", &call, what);
         }
         if self.calls.len() >= limits.calls_max
             || self.pending_bytes.saturating_add(bytes) > limits.pending_bytes_max
@@ -166,7 +168,11 @@ impl Machine {
     }
 
     fn refuse(&mut self, call: &Call, what: &str) {
-        let body = super::ending::not_run(&call.host_id, what);
+        self.refuse_as(&call.host_id, call, what);
+    }
+
+    fn refuse_as(&mut self, id: &[u8], call: &Call, what: &str) {
+        let body = super::ending::not_run(id, what);
         self.out.push(Output::Deliver(body));
         let (call, what) = (call.name(), what.to_owned());
         self.notice(Notice::Failed { call, what, may_have_run: false });

@@ -103,7 +103,7 @@ impl CallName {
 }
 
 /// A text that a terminal only shows.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let printable = |character: char| if character.is_control() { '?' } else { character };
     let mut shown: String = text.chars().take(NAME_CHARACTERS_MAX).map(printable).collect();
     if text.chars().nth(NAME_CHARACTERS_MAX).is_some() {

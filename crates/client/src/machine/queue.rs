@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rejoin_core::backoff::Backoff;
 use rejoin_core::message::IdKey;
 
-use super::call::{CallKey, State};
+use super::call::{Call, CallKey, State};
 use super::wire::ExchangeId;
 use super::{Machine, Notice, Purpose};
 use crate::limits::ClientLimits;
@@ -40,6 +40,8 @@ pub(super) struct Note {
     pub(super) backoff: Backoff,
     pub(super) not_before_ms: u64,
     pub(super) unreachable_ms: Option<u64>,
+    /// Since when the server fails on it.
+    pub(super) failing_ms: Option<u64>,
 }
 
 impl Note {
@@ -57,6 +59,7 @@ impl Note {
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
             not_before_ms: 0,
             unreachable_ms: None,
+            failing_ms: None,
         }
     }
 }
@@ -64,7 +67,9 @@ impl Note {
 impl Machine {
     /// Whether a call's stream must be delivered further before a new call may leave.
     fn holds(&self) -> bool {
-        self.standalone.track.replay.is_some() || self.calls.values().any(super::Call::holds_others)
+        let holds =
+            |call: &Call| call.holds_others() && call.holds_until_ms(self.limits()) > self.now_ms;
+        self.standalone.track.replay.is_some() || self.calls.values().any(holds)
     }
 
     /// Sends everything that may leave, in order.

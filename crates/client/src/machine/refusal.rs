@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::call::{CallKey, State};
+use super::call::{CallKey, Era, State};
 use super::ending::error;
+use super::notice::shown;
 use super::status::says_not_run;
 use super::track::is_cursor;
 use super::{Because, Machine, Notice};
@@ -22,7 +23,7 @@ pub(super) struct Refusal {
     #[serde(default)]
     reason: String,
     #[serde(default)]
-    send_again: bool,
+    pub(super) send_again: bool,
     #[serde(default)]
     retry_after_ms: u64,
     #[serde(default)]
@@ -40,7 +41,8 @@ impl Refusal {
     /// Reads an error response. `None`: it is something else.
     pub(super) fn of(message: &Message) -> Option<Self> {
         let error = (message.kind() == Kind::ErrorResponse).then(|| message.error()).flatten()?;
-        let refusal = serde_json::from_slice::<ErrorObject>(error).ok()?.data;
+        let mut refusal = serde_json::from_slice::<ErrorObject>(error).ok()?.data;
+        refusal.reason = shown(&refusal.reason);
         (refusal.by == REFUSED_BY).then_some(refusal)
     }
 
@@ -50,6 +52,16 @@ impl Refusal {
 }
 
 impl Machine {
+    /// The refusal of a call by the server itself. Only a Rejoin may say that a call did not run
+    /// and may be sent again: what looks so and comes from another server is its own error, as of
+    /// one that ran the call and relays what a Rejoin behind it refused. `initialize` runs no tool,
+    /// and a Rejoin without room refuses it before it can say what it is.
+    pub(super) fn refusal(&self, key: CallKey, message: &Message) -> Option<Refusal> {
+        let call = self.calls.get(&key)?;
+        let is_rejoin = self.session.continuity.is_some() && call.era == Era::Session;
+        if is_rejoin || call.is_initialize() { Refusal::of(message) } else { None }
+    }
+
     /// A call was refused, or ended without its answer.
     pub(super) fn refused(&mut self, key: CallKey, message: &Message, refusal: &Refusal) {
         let call = self.name(key);

@@ -4,6 +4,9 @@ use super::status::is_busy;
 use super::track::{Next, Replay};
 use super::{Because, ExchangeId, Head, Machine, Media, Notice, Purpose};
 
+/// What became of an answer that is no JSON-RPC message. It would be the same once more.
+pub(super) const UNREADABLE: &str = "it came, and cannot be read";
+
 impl Machine {
     /// The connection of a call's stream is lost, or could not be had. `answered`: the server
     /// answered, and that brought nothing.
@@ -23,6 +26,9 @@ impl Machine {
         }
         if call.oversized_behind.as_ref() == Some(&call.track.cursor) {
             return self.fail(key, "a part of it is larger than message_bytes_max");
+        }
+        if call.unreadable_ms.is_some() {
+            return self.fail(key, UNREADABLE);
         }
         if call.is_initialize() {
             // A session that was not opened has no streams.
@@ -108,7 +114,7 @@ impl Machine {
                 if let Some(retry_ms) = head.retry_after_ms
                     && let Some(call) = self.calls.get_mut(&key)
                 {
-                    call.track.retry_ms = Some(retry_ms.min(limits.retry_max_ms));
+                    call.track.asked(retry_ms, &limits);
                 }
                 self.lost(key, false, &format!("the server answered with status {}", head.status));
             }
@@ -124,7 +130,9 @@ impl Machine {
     pub(super) fn resume_whole(&mut self, key: CallKey, status: u16, retry_ms: Option<u64>) {
         let Some(call) = self.calls.get_mut(&key) else { return };
         if matches!(call.state, State::Asking(_)) {
-            call.track.retry_ms = retry_ms.or(call.track.retry_ms);
+            if let Some(retry_ms) = retry_ms {
+                call.track.asked(retry_ms, &self.settings.limits);
+            }
             self.lost(key, true, &format!("the server answered a GET with status {status}"));
         }
     }

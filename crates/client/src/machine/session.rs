@@ -16,6 +16,10 @@ use super::{
 /// Waits in a row between sessions that come to nothing; then they do not grow any more.
 const FRUITLESS_WAITS_MAX: u32 = 16;
 
+/// Why requests leave without the session id that the server gave.
+const UNFIT: &str = "the id that the server gave the session: it is longer than 1024 bytes, or \
+                     not visible ASCII; the server will not know the session";
+
 /// The session with the server.
 #[derive(Debug, Default)]
 pub(super) struct Session {
@@ -148,7 +152,12 @@ impl Machine {
                 epoch: told.get("epoch").and_then(serde_json::Value::as_u64),
             });
         self.session.revision = opened.protocol_version.filter(|text| is_field(text));
-        self.session.id = self.session.offered.take().filter(|id| is_field(id));
+        let offered = self.session.offered.take();
+        let is_unfit = offered.as_deref().is_some_and(|id| !is_field(id));
+        self.session.id = offered.filter(|_| !is_unfit);
+        if is_unfit {
+            self.dropped(UNFIT);
+        }
         self.session.continuity = continuity;
         let continuity = self.session.continuity.is_some();
         self.notice(Notice::Opened { continuity });

@@ -150,6 +150,11 @@ impl Machine {
             return self.cut_standalone(status);
         }
         self.standalone.off();
+        // What was to come on it comes no more.
+        let until_ms = self.now_ms.saturating_add(self.limits().elsewhere_ms);
+        for call in self.calls.values_mut() {
+            call.expect_until(until_ms);
+        }
         self.notice(Notice::NoStandaloneStream { status });
     }
 

@@ -8,6 +8,8 @@ use serde_json::json;
 use super::answer::is_success;
 use super::call::{Call, CallKey, Era, State};
 use super::ending::error;
+use super::resume::UNREADABLE;
+use super::stream::may_be_answer;
 use super::{Because, Machine};
 
 /// JSON-RPC error code of a request that cannot be understood.
@@ -28,11 +30,10 @@ pub(super) fn is_busy(status: u16) -> bool {
 }
 
 /// Whether a status says by its meaning that the request was not processed (RFC 9110 section 15,
-/// RFC 6585). 303 points to what a request that ran has brought, and 502 and 504 come from a
-/// gateway that may have passed the call on.
-fn is_not_run(status: u16, retry_ms: Option<u64>) -> bool {
+/// RFC 6585). 303 points to what a request that ran has brought; and 502, 504 and 503, with
+/// `Retry-After` or without, come from a gateway that may have passed the call on.
+fn is_not_run(status: u16) -> bool {
     matches!(status, 304 | 305 | 307 | 308 | 400..=407 | 409..=499 | 501)
-        || status == 503 && retry_ms.is_some()
 }
 
 /// A whole body.
@@ -102,6 +103,9 @@ impl Machine {
         if is_opening && body.is_foreign() {
             return self.tell_foreign(key, body.status);
         }
+        if may_be_answer(&body.bytes) && body.messages.is_empty() {
+            return self.fail(key, UNREADABLE);
+        }
         self.send_again_or_end(key, "the server answered with nothing");
     }
 
@@ -120,7 +124,9 @@ impl Machine {
         retry_ms: Option<u64>,
         said: Option<&Message>,
     ) {
-        if is_not_run(status, retry_ms) {
+        let is_refused = |said| self.refusal(key, said).is_some_and(|refusal| refusal.send_again);
+        if is_not_run(status) || said.is_some_and(is_refused) {
+            // A Rejoin that has no room may know no more than that there was a request.
             self.not_arrived(key);
         } else if let Some(call) = self.calls.get_mut(&key) {
             call.may_have_run = true;

@@ -75,7 +75,15 @@ impl Machine {
     }
 
     fn pass_on(&mut self, stream: StreamKey, data: Bytes) {
-        match message::parse(data, self.limits().json_depth_max) {
+        let read = message::parse(data.clone(), self.limits().json_depth_max);
+        if let StreamKey::Call(key) = stream {
+            let is_lost = read.is_err() && may_be_answer(&data);
+            let unreadable_ms = is_lost.then_some(self.now_ms);
+            if let Some(call) = self.calls.get_mut(&key) {
+                call.unreadable_ms = unreadable_ms;
+            }
+        }
+        match read {
             Ok(Incoming::One(message)) => self.take_message(stream, &message),
             Ok(Incoming::Batch(messages)) => {
                 for message in &messages {
@@ -119,8 +127,13 @@ impl Machine {
 
     fn take_request(&mut self, message: &Message) {
         let Some(id) = message.id() else { return };
-        if self.asked.len() >= self.limits().asked_max {
-            let text = "the host has not answered many requests; it gets no more for now";
+        let is_full = self.asked.len() >= self.limits().asked_max;
+        if is_full || id.len() > self.limits().asked_id_bytes_max {
+            let text = if is_full {
+                "the host has not answered many requests; it gets no more for now"
+            } else {
+                "the id of the request is longer than the client takes"
+            };
             let body = message::error_response(Some(id), INTERNAL_ERROR, text, None);
             let mut note = Note::new(body, self.session.generation, self.limits());
             note.is_answer = true;
@@ -194,9 +207,16 @@ impl Machine {
         if call.is_cancelled() {
             return self.settle(key);
         }
-        match super::refusal::Refusal::of(message) {
+        match self.refusal(key, message) {
             Some(refusal) => self.refused(key, message, &refusal),
             None => self.finish(key, message),
         }
     }
+}
+
+/// Whether what cannot be read has what stands in an answer.
+pub(super) fn may_be_answer(data: &[u8]) -> bool {
+    [&b"\"result\""[..], b"\"error\""]
+        .iter()
+        .any(|name| data.windows(name.len()).any(|part| part == *name))
 }

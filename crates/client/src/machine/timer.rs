@@ -12,6 +12,8 @@ enum Due {
     Dead(ExchangeId),
     /// The exchange is open and silent.
     AskAgain(ExchangeId),
+    /// Its answer came and cannot be read.
+    Unreadable,
     Forget,
     GiveUp,
 }
@@ -56,7 +58,7 @@ impl Machine {
     }
 
     /// When something is due for a call.
-    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 5] {
+    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 6] {
         let limits = self.limits();
         let after = |ms: u64| call.heard_ms.saturating_add(ms);
         let own = match call.state {
@@ -78,7 +80,10 @@ impl Machine {
             }
             _ => None,
         };
-        [own, cancelled, dead, self.ask_again_ms(call), silent]
+        let unreadable = call
+            .unreadable_ms
+            .map(|at_ms| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
+        [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable]
     }
 
     /// When a connection counts as dead: its server would have sent something by then.
@@ -117,6 +122,7 @@ impl Machine {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
+            Due::Unreadable => self.fail(key, super::resume::UNREADABLE),
             Due::AskAgain(id) => self.ask_again(key, *id),
             Due::Forget => {
                 self.cancel_again(key);
@@ -190,7 +196,9 @@ impl Machine {
                 Some(Replay::Quiet { quiet_ms, end_ms }) => Some((*quiet_ms).min(*end_ms)),
                 _ => None,
             };
-            timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay)
+            let held_ms = Some(call.holds_until_ms(self.limits()))
+                .filter(|at_ms| self.held > 0 && call.holds_others() && *at_ms > self.now_ms);
+            timers.into_iter().flatten().map(|(at_ms, _)| at_ms).chain(replay).chain(held_ms)
         });
         let exchanges = self.exchanges.values().filter_map(|exchange| {
             exchange.close_ms.into_iter().chain(self.answer_due_ms(exchange)).min()

@@ -23,7 +23,7 @@ pub(super) enum Replay {
 pub(super) struct Track {
     /// Id of the last event that was processed.
     pub(super) cursor: Option<String>,
-    /// What the server asked to wait before the next GET.
+    /// What the server asked to wait before the next GET, as far as it is honoured.
     pub(super) retry_ms: Option<u64>,
     /// The current connection continues an earlier one.
     pub(super) resumed: bool,
@@ -36,6 +36,10 @@ pub(super) struct Track {
     fruitless: u32,
     /// When resuming it is given up; moved by progress.
     give_up_ms: Option<u64>,
+    /// Since when there is no connection.
+    away_ms: Option<u64>,
+    /// When it was last resumed without a wait.
+    at_once_ms: Option<u64>,
 }
 
 /// What a resumed connection may be silent for, until it counts as one that brings nothing.
@@ -79,6 +83,8 @@ impl Track {
             connected_ms: None,
             fruitless: 0,
             give_up_ms: None,
+            away_ms: None,
+            at_once_ms: None,
         }
     }
 
@@ -88,6 +94,17 @@ impl Track {
         self.silence.was_silent = false;
         self.progressed = false;
         self.connected_ms = Some(now_ms);
+        self.away_ms = None;
+    }
+
+    /// The server asks to wait so long before the next GET.
+    pub(super) fn asked(&mut self, retry_ms: u64, limits: &ClientLimits) {
+        self.retry_ms = Some(retry_ms.min(limits.retry_max_ms));
+    }
+
+    /// Since when there is no connection, where one was lost.
+    pub(super) fn away_ms(&self) -> Option<u64> {
+        self.away_ms
     }
 
     /// The rest of the stream has begun to come. Says whether in place of a connection that was
@@ -144,7 +161,7 @@ impl Track {
     /// Takes the id and `retry:` of an event. Says whether the stream moved.
     pub(super) fn take(&mut self, event: &Event, limits: &ClientLimits) -> bool {
         if let Some(retry_ms) = event.retry_ms {
-            self.retry_ms = Some(retry_ms.min(limits.retry_max_ms));
+            self.asked(retry_ms, limits);
         }
         let is_bare = event.data.trim_ascii().is_empty();
         let Some(id) = &event.id else {
@@ -192,6 +209,7 @@ impl Track {
         self.silence.was_silent = false;
         let lasted_ms = self.lasted_ms(now_ms);
         let connected_ms = self.connected_ms.take();
+        self.away_ms.get_or_insert(now_ms);
         let is_first = self.give_up_ms.is_none();
         if std::mem::take(&mut self.progressed) || is_first {
             self.renew(now_ms, limits);
@@ -209,10 +227,19 @@ impl Track {
         }
         let asked_ms = self.asked_ms(random);
         // Nothing by ourselves before the first attempt: most connections that break can be had
-        // again at once, and a server that wants us to wait says so.
+        // again at once, and a server that wants us to wait says so. But not where each connection
+        // brings one event and ends.
         let is_first_attempt = self.backoff.attempts() == 0;
+        let was_at_once = self
+            .at_once_ms
+            .is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < limits.resume_at_once_ms);
         let own_ms = self.backoff.next_ms(random);
-        let wait_ms = if is_first_attempt { asked_ms } else { own_ms.max(asked_ms) };
+        let wait_ms = if is_first_attempt && !was_at_once {
+            self.at_once_ms = Some(now_ms);
+            asked_ms
+        } else {
+            own_ms.max(asked_ms)
+        };
         // A server that gives streams may ask for waits between them; one that is away, or says so,
         // has `resume_max_ms`.
         if connected_ms.is_some() {
@@ -223,7 +250,9 @@ impl Track {
 
     /// Never less than the server asked for, and not the same for all that it asked.
     fn asked_ms(&self, random: u64) -> u64 {
-        self.retry_ms.map_or(0, |asked_ms| asked_ms + random % (asked_ms / 8 + 1))
+        self.retry_ms.map_or(0, |asked_ms| {
+            asked_ms.saturating_add(random % (asked_ms / 8).saturating_add(1))
+        })
     }
 
     /// The connection has ended, if there was one. Says whether it was a good one.

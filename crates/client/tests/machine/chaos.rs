@@ -203,8 +203,7 @@ impl Chaos {
                 let mut head = head(status, Media::Whole);
                 head.retry_after_ms = (status == 503 && self.pick(2) == 0).then_some(1_000);
                 self.sign(at, &mut head);
-                let may_have_run = matches!(status, 200 | 202 | 500 | 502)
-                    || status == 503 && head.retry_after_ms.is_none();
+                let may_have_run = matches!(status, 200 | 202 | 500 | 502 | 503);
                 if may_have_run && let Some(call) = Self::call_of(&self.exchanges[at].request) {
                     self.accounts.entry(call).or_default().ran += 1;
                 }

@@ -51,7 +51,9 @@ fn a_second_call_under_the_id_of_a_running_one_is_refused_and_the_first_goes_on(
     let mut world = World::opened(Kind::Plain);
     let post = world.posted(1, "charge");
     world.call(1, "charge");
-    assert!(!world.failed(1));
+    let refused = world.delivered();
+    assert!(refused["id"].is_null(), "the host would take it for the end of the first: {refused}");
+    assert_eq!(refused["error"]["data"]["mayHaveRun"], false, "{refused}");
     world.nothing_opened();
     world.json(post.exchange, 200, &post.result("done"));
     assert_eq!(world.delivered()["result"]["text"], "done");
@@ -252,4 +254,44 @@ fn a_subscription_keeps_the_hosts_id_and_is_asked_for_again_for_as_long_as_it_wo
     world.sse(post.exchange, &format!("data: {end}\n\n"));
     assert_eq!(world.delivered(), end);
     assert_eq!(world.machine.pending_calls(), 0);
+}
+
+#[test]
+fn a_request_of_the_server_with_an_id_that_is_too_long_is_refused() {
+    let (mut world, standalone) = World::listening();
+    for (length, is_taken) in [(limits().asked_id_bytes_max, false), (100, true)] {
+        let id = "i".repeat(length);
+        let asked = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+        world.event(standalone, &format!("n{length}"), &asked);
+        if is_taken {
+            assert_eq!(world.delivered()["method"], "roots/list");
+            continue;
+        }
+        world.nothing_delivered();
+        let refused = world.post();
+        assert_eq!((&refused.body["id"], refused.body["error"].is_object()), (&json!(id), true));
+    }
+}
+
+#[test]
+fn a_server_that_fails_on_a_notification_holds_calls_only_for_a_while() {
+    let mut world = World::new();
+    world.say_initialize("i");
+    world.answer_initialize(Kind::Plain, "s1");
+    world.delivered();
+    world.say_initialized();
+    world.call(1, "charge");
+    let begin_ms = world.now_ms;
+    loop {
+        world.pass_until_opened(60_000);
+        let post = world.post();
+        if post.body["method"] == "tools/call" {
+            break;
+        }
+        world.status(post.exchange, 500);
+    }
+    let waited_ms = world.now_ms - begin_ms;
+    let max_ms = limits().note_failing_max_ms;
+    assert!((max_ms..2 * max_ms).contains(&waited_ms), "{waited_ms} ms");
+    assert!(world.told().contains("refused it with status 500"), "{}", world.told());
 }

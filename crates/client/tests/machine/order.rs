@@ -140,3 +140,19 @@ fn a_server_that_is_no_rejoin_gets_no_confirmations_and_no_tokens() {
     world.event(post.exchange, "e1", &post.result("done"));
     assert_eq!(world.posted(2, "charge").request.header("mcp-stream-ack"), None);
 }
+
+#[test]
+fn a_stream_that_is_away_for_long_holds_no_others_for_that_long() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.posted(1, "charge");
+    world.stream(post.exchange);
+    world.sse(post.exchange, "id: e1\nretry: 600000\ndata:\n\n");
+    world.cut(post.exchange);
+    let begin_ms = world.now_ms;
+    world.pass(1_000);
+    world.call(2, "charge");
+    world.nothing_opened();
+    world.pass_until_opened(limits().retry_max_ms);
+    assert_eq!(world.now_ms - begin_ms, limits().hold_max_ms);
+    world.post();
+}

@@ -234,17 +234,64 @@ fn an_error_of_the_server_itself_is_its_answer() {
 
 #[test]
 fn a_rejoin_without_room_is_asked_again_for_whatever_it_was_asked() {
-    for (kind, tool) in [(Kind::Rejoin(1), "charge"), (Kind::Plain, "charge")] {
-        let mut world = World::opened(kind);
-        let post = world.posted(1, tool);
-        let body = json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000,
-            "message": "no room", "data": { "by": "rejoin", "sendAgain": true,
-            "retryAfterMs": 1_000 } } });
-        world.json(post.exchange, 503, &body);
+    for opens in [false, true] {
+        let mut world = if opens { World::new() } else { World::opened(Kind::Rejoin(1)) };
+        if opens {
+            world.say_initialize("i");
+        } else {
+            world.call(1, "charge");
+        }
+        let post = world.post();
+        world.json(post.exchange, 503, &no_room(&post));
         assert!(world.pass_until_opened(10_000) >= 1_000);
         let again = world.post();
+        assert_eq!(again.body["method"], post.body["method"]);
         world.json(again.exchange, 200, &again.result("done"));
         assert_eq!(world.delivered()["result"]["text"], "done");
+    }
+}
+
+#[test]
+fn a_rejoin_without_room_that_names_no_call_says_that_it_did_not_run() {
+    for kind in [Kind::Rejoin(1), Kind::Plain] {
+        let mut world = World::opened(kind);
+        let post = world.posted(1, "charge");
+        let mut body = no_room(&post);
+        body["id"] = Value::Null;
+        world.json(post.exchange, 503, &body);
+        if kind == Kind::Plain {
+            assert!(world.failed(1));
+            continue;
+        }
+        world.pass_until_opened(10_000);
+        assert_eq!(world.post().meta(ATTEMPT), 1);
+    }
+}
+
+fn no_room(post: &Post) -> Value {
+    json!({ "jsonrpc": "2.0", "id": post.id(), "error": { "code": -32000, "message": "no room",
+        "data": { "by": "rejoin", "sendAgain": true, "retryAfterMs": 1_000 } } })
+}
+
+/// It may have run the call, and relay what a Rejoin behind it said of something else.
+#[test]
+fn what_reads_as_a_refusal_and_comes_from_no_rejoin_is_the_servers_own_error() {
+    for form in [503, 409, 200, 0] {
+        for hinted in [false, true] {
+            let mut world = World::opened(Kind::Plain);
+            let post = world.posted(1, "charge");
+            let mut more = json!({ "sendAgain": true });
+            if hinted {
+                more["lastEventId"] = json!("1-3-0");
+                more["originalRequestId"] = post.id().clone();
+            }
+            let body = refusal(&post, 40905, "replay_in_progress", more);
+            give(&mut world, &post, form, &body);
+            let told = world.delivered();
+            assert_eq!((&told["id"], &told["error"]), (&json!(1), &body["error"]), "{form}");
+            world.pass(60_000);
+            world.nothing_opened();
+        }
     }
 }
 
@@ -264,7 +311,7 @@ fn an_old_refusal_says_nothing_of_a_later_attempt() {
             world.delivered();
             if is_hinted {
                 world.cut(post.exchange);
-                world.pass(1);
+                world.pass_until_opened(1_000);
                 let get = world.get_after("1-1-1");
                 world.status(get, 405);
             } else {
@@ -323,4 +370,16 @@ fn a_refusal_that_comes_twice_sends_the_call_again_once() {
     world.nothing_opened();
     world.json(again.exchange, 200, &again.result("done"));
     assert_eq!(world.delivered()["result"]["text"], "done");
+}
+
+#[test]
+fn what_a_refusal_names_as_its_reason_is_shown_and_does_nothing_to_a_terminal() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let (_, second) = world.repeated(1, "charge");
+    let reason = format!("\u{1b}[31m\n{}", "x".repeat(100_000));
+    let body = refusal(&second, 40905, &reason, json!({ "sendAgain": true }));
+    world.json(second.exchange, 409, &body);
+    let told = world.notices.iter().map(ToString::to_string).find(|told| told.contains("refused"));
+    let told = told.expect("it is told");
+    assert!(told.len() < 200 && !told.contains(char::is_control), "{told:.200}");
 }

@@ -1,7 +1,7 @@
 //! A stream that was lost is resumed.
 
 use crate::support::{Kind, World, head, limits};
-use rejoin_client::machine::{Answer, Media, Settings};
+use rejoin_client::machine::{Answer, Head, Media, Settings};
 
 #[test]
 fn a_stream_that_breaks_off_is_asked_for_what_follows_its_last_event() {
@@ -220,5 +220,49 @@ fn waits_that_the_server_asks_for_prolong_nothing_where_it_gives_no_stream() {
         let lasted_ms = world.now_ms - begin_ms;
         assert!((limits().resume_max_ms..max_ms).contains(&lasted_ms), "{lasted_ms} ms");
         assert!(world.failed(1));
+    }
+}
+
+#[test]
+fn no_server_makes_a_client_wait_longer_than_is_honoured() {
+    for retry_after_ms in [86_400_000, u64::MAX] {
+        for status in [200, 202, 503] {
+            let mut world = World::opened(Kind::Plain);
+            let (_, get) = world.resuming(1, "charge", "e1");
+            let head = Head { retry_after_ms: Some(retry_after_ms), ..head(status, Media::Whole) };
+            world.answer(get, Answer::Head(head));
+            if status != 503 {
+                world.answer(get, Answer::Body(bytes::Bytes::from_static(b"{}")));
+            }
+            let max_ms = limits().retry_max_ms / 8 * 9;
+            let waited_ms = world.pass_until_opened(2 * max_ms);
+            assert!(waited_ms <= max_ms, "{status}: {waited_ms} ms");
+            world.get_after("e1");
+        }
+    }
+}
+
+#[test]
+fn streams_that_bring_one_event_and_end_are_not_asked_for_in_a_storm() {
+    for is_cut in [false, true] {
+        let mut world = World::opened(Kind::Plain);
+        let post = world.reading(1, "charge", "e0");
+        let mut exchange = post.exchange;
+        let begin_ms = world.now_ms;
+        for number in 1..=100 {
+            if is_cut {
+                world.cut(exchange);
+            } else {
+                world.answer(exchange, Answer::Ended);
+            }
+            let waited_ms = world.pass_until_opened(20_000);
+            assert!(number > 1 || waited_ms <= 1, "the first is asked for at once");
+            exchange = world.get().0;
+            world.stream(exchange);
+            world.event(exchange, &format!("e{number}"), &post.progress(number));
+        }
+        let lasted_ms = world.now_ms - begin_ms;
+        assert!(lasted_ms >= 8_000, "100 in {lasted_ms} ms");
+        world.event(exchange, "e", &post.result("done"));
     }
 }

@@ -360,3 +360,14 @@ fn questions_of_sessions_that_are_over_take_no_room() {
         world.opened.clear();
     }
 }
+
+#[test]
+fn a_session_id_that_fits_no_header_is_told() {
+    let mut world = World::new();
+    world.say_initialize("i");
+    world.answer_initialize(Kind::Plain, &"s".repeat(1_025));
+    let told = world.told();
+    assert!(told.contains("1024 bytes") && !told.contains("sss"), "{told}");
+    world.say_initialized();
+    assert_eq!(world.post().request.header("mcp-session-id"), None);
+}

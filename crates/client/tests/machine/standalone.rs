@@ -89,3 +89,17 @@ fn a_doubt_about_the_session_that_is_not_settled_leaves_the_stream_wanted() {
         world.get_after("n1");
     }
 }
+
+#[test]
+fn an_answer_that_was_to_come_on_a_stream_that_there_is_not_is_not_waited_for() {
+    let (mut world, standalone) = World::listening();
+    world.cut(standalone);
+    let post = world.posted(1, "charge");
+    world.accept(&post);
+    world.nothing_delivered();
+    world.pass_until_opened(120_000);
+    let (get, _) = world.get();
+    world.status(get, 405);
+    world.pass(limits().elsewhere_ms);
+    assert!(world.failed(1));
+}

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rejoin_client::machine::{Answer, Media, Settings};
 use serde_json::{Value, json};
 
-use crate::support::{Kind, Post, World, head};
+use crate::support::{Kind, Post, World, head, limits};
 
 const PAGE: &str = "<!DOCTYPE html><html><body>Not Found</body></html>";
 
@@ -150,4 +150,62 @@ fn a_person_is_told_which_call_is_meant_by_the_hosts_id_and_the_tools_name() {
     world.status(post.exchange, 410);
     assert!(world.told().contains("call 8 (resources/read) failed"), "{}", world.told());
     assert!(!world.told().contains("zqsecret"), "{}", world.told());
+}
+
+/// The ways in which an answer cannot be read.
+fn unreadable(post: &Post) -> [String; 3] {
+    let id = post.id();
+    [
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"n":NaN}}}}"#),
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}{}}}"#, "[".repeat(200), "]".repeat(200)),
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#),
+    ]
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_ends_its_call() {
+    for kind in [Kind::Plain, Kind::Rejoin(1)] {
+        // It stays open, ends, breaks; or there is no stream.
+        for how in 0..4 {
+            for which in 0..3 {
+                let mut world = World::opened(kind);
+                let post = world.posted(1, "charge");
+                let body = unreadable(&post)[which].clone();
+                if how == 3 {
+                    answer(&mut world, &post, 200, &body);
+                } else {
+                    world.stream(post.exchange);
+                    world.sse(post.exchange, &format!("id: e1\ndata: {body}\n\n"));
+                    world.nothing_delivered();
+                }
+                match how {
+                    0 => world.pass(limits().unreadable_max_ms),
+                    1 => world.answer(post.exchange, Answer::Ended),
+                    2 => world.cut(post.exchange),
+                    _ => {}
+                }
+                assert!(world.failed(1), "{kind:?} {how} {which}");
+                assert!(world.told().contains("cannot be read"), "{}", world.told());
+                world.pass(60_000);
+                world.nothing_opened();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_before_the_answer_ends_no_call() {
+    let mut world = World::opened(Kind::Plain);
+    let post = world.reading(1, "charge", "e1");
+    // Nothing of an answer is in it; or it was none, since more comes.
+    for (event, unreadable) in [("e2", r#"{"method":"x","params":NaN}"#), ("e3", r#"{"result":"#)] {
+        world.sse(post.exchange, &format!("id: {event}\ndata: {unreadable}\n\n"));
+        world.pass(if event == "e2" { 60_000 } else { limits().unreadable_max_ms - 1 });
+        world.nothing_delivered();
+    }
+    world.event(post.exchange, "e4", &post.progress(2));
+    world.delivered();
+    world.pass(60_000);
+    world.event(post.exchange, "e5", &post.result("done"));
+    assert_eq!(world.delivered()["result"]["text"], "done");
 }
