@@ -17,6 +17,9 @@ pub struct ClientLimits {
     pub notes_max: usize,
     /// POSTs of calls at the same time; what is more waits.
     pub posts_open_max: usize,
+    /// POSTs of notifications and responses at the same time, with those whose answers are still
+    /// read; what is more waits.
+    pub note_posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
     pub asked_max: usize,
     /// Streams confirmed by one request (`Mcp-Stream-Ack`).
@@ -105,7 +108,9 @@ pub struct ClientLimits {
     pub tcp_keepalive_probes: u32,
     /// Kernel time-out for unacknowledged bytes (`TCP_USER_TIMEOUT`).
     pub tcp_user_timeout_ms: u64,
-    /// Time a command may take to print a credential.
+    /// Time a refusal's body may take after its head; later it is refused by its status alone.
+    pub refusal_body_max_ms: u64,
+    /// Time a file or command may take to give a credential.
     pub credential_max_ms: u64,
     /// Redirects followed for one request.
     pub redirects_max: u32,
@@ -131,6 +136,7 @@ impl Default for ClientLimits {
             pending_bytes_max: 64 * MIB,
             notes_max: 1_024,
             posts_open_max: 256,
+            note_posts_open_max: 32,
             asked_max: 1_024,
             acks_max: 32,
             cursor_bytes_max: 4_096,
@@ -171,6 +177,7 @@ impl Default for ClientLimits {
             tcp_keepalive_interval_ms: 5_000,
             tcp_keepalive_probes: 3,
             tcp_user_timeout_ms: 30_000,
+            refusal_body_max_ms: 5_000,
             credential_max_ms: 10_000,
             redirects_max: 3,
             answers_queue_max: 64,
