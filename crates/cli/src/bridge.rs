@@ -30,6 +30,9 @@ const PARENT_LOOK: Duration = Duration::from_secs(1);
 /// each message that the host reads.
 const END_SPARE: Duration = Duration::from_secs(1);
 
+/// Time in which what still runs is dropped.
+const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
+
 /// Why there is no bridge.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BridgeError {
@@ -58,8 +61,9 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode, BridgeError> {
         .build()
         .map_err(refused("a thread"))?;
     let result = runtime.block_on(bridge(args, notices));
-    // A name that the system still looks up is not waited for: that has no limit.
-    runtime.shutdown_background();
+    // A command for the credential is ended with its task. A name that the system still looks up
+    // is not waited for: that has no limit.
+    runtime.shutdown_timeout(RUNTIME_END_MAX);
     said.wait();
     result
 }

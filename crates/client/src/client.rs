@@ -10,9 +10,10 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Input, Machine, Notice, Output, Settings};
 use crate::transport::{
-    Answered, Answers, Config, CredentialError, SetUpError, TlsError, Transport, UrlError, channel,
+    Answered, Answers, Config, CredentialError, SetUpError, TlsError, Transport, UrlError, bytes,
+    channel,
 };
-use crate::waiting::Waiting;
+use crate::waiting::{Waiting, apart};
 
 /// Why there is no client. A server that cannot be reached is no reason: it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +196,7 @@ impl Driver {
 
     fn take(&mut self, input: Input, has_reader: bool) {
         let now_ms = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let came_bytes = if let Input::Answer(_, answer) = &input { bytes(answer) } else { 0 };
         for output in self.machine.handle(now_ms, input) {
             match output {
                 Output::Open(id, request) => {
@@ -208,7 +210,7 @@ impl Driver {
                     }
                 }
                 Output::Deliver(message) if has_reader => {
-                    self.waiting.push(FromServer::Message(message));
+                    self.waiting.push(FromServer::Message(apart(message, came_bytes)));
                 }
                 Output::Notice(notice) if has_reader => {
                     self.waiting.push(FromServer::Notice(notice));

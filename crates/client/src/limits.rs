@@ -20,6 +20,9 @@ pub struct ClientLimits {
     pub note_failing_max_ms: u64,
     /// POSTs of calls at the same time; what is more waits.
     pub posts_open_max: usize,
+    /// POSTs of notifications and responses at the same time, with those whose answers are still
+    /// read; what is more waits.
+    pub note_posts_open_max: usize,
     /// Requests of the server that the host has not answered; one more is refused.
     pub asked_max: usize,
     /// Bytes of the id of such a request; one with a longer id is refused.
@@ -116,7 +119,9 @@ pub struct ClientLimits {
     pub tcp_keepalive_probes: u32,
     /// Kernel time-out for unacknowledged bytes (`TCP_USER_TIMEOUT`).
     pub tcp_user_timeout_ms: u64,
-    /// Time a command may take to print a credential.
+    /// Time a refusal's body may take after its head; later it is refused by its status alone.
+    pub refusal_body_max_ms: u64,
+    /// Time a file or command may take to give a credential.
     pub credential_max_ms: u64,
     /// Redirects followed for one request.
     pub redirects_max: u32,
@@ -143,6 +148,7 @@ impl Default for ClientLimits {
             notes_max: 1_024,
             note_failing_max_ms: 10_000,
             posts_open_max: 256,
+            note_posts_open_max: 32,
             asked_max: 1_024,
             asked_id_bytes_max: 1_024,
             acks_max: 32,
@@ -187,6 +193,7 @@ impl Default for ClientLimits {
             tcp_keepalive_interval_ms: 5_000,
             tcp_keepalive_probes: 3,
             tcp_user_timeout_ms: 30_000,
+            refusal_body_max_ms: 5_000,
             credential_max_ms: 10_000,
             redirects_max: 3,
             answers_queue_max: 64,

@@ -13,6 +13,7 @@
 //! exchanges, and decides itself what is resumed, sent again and in which order.
 mod convert;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -94,8 +95,9 @@ pub struct ClientTransport {
     limits: ClientLimits,
     /// Is dropped when the message before was handed over.
     last: Option<oneshot::Receiver<()>>,
-    /// What the server is told in the place of rmcp.
-    reply: Option<Bytes>,
+    /// What the server is told in the place of rmcp: an answer each to requests that wait for one,
+    /// and so at most [`ClientLimits::asked_max`].
+    replies: VecDeque<Bytes>,
     on_notice: Option<OnNotice>,
 }
 
@@ -120,7 +122,7 @@ impl ClientTransport {
             receiver,
             limits: config.limits.clone(),
             last: None,
-            reply: None,
+            replies: VecDeque::new(),
             on_notice: None,
         })
     }
@@ -131,6 +133,14 @@ impl ClientTransport {
     pub fn on_notice(mut self, tell: impl FnMut(&Notice) + Send + 'static) -> Self {
         self.on_notice = Some(Box::new(tell));
         self
+    }
+}
+
+/// What a future gives, if there is one.
+async fn maybe<T>(future: Option<impl Future<Output = T>>) -> Option<T> {
+    match future {
+        Some(future) => Some(future.await),
+        None => None,
     }
 }
 
@@ -159,15 +169,26 @@ impl Transport<RoleClient> for ClientTransport {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            if let Some(reply) = &self.reply {
-                self.sender.as_ref()?.send(reply.clone()).await.ok()?;
-                self.reply = None;
-            }
-            match self.receiver.recv().await? {
+            // The client may hear nothing before something is taken from it: neither waits for the
+            // other.
+            let replied = match (&self.sender, self.replies.front()) {
+                (Some(sender), Some(reply)) => Some(sender.send(reply.clone())),
+                _ => None,
+            };
+            let next = tokio::select! {
+                Some(_is_closed) = maybe(replied) => {
+                    self.replies.pop_front();
+                    continue;
+                }
+                next = self.receiver.recv() => next?,
+            };
+            match next {
                 FromServer::Message(message) => match convert::to_rmcp(message, &self.limits) {
                     Received::Message(message) => return Some(*message),
-                    Received::Reply(reply) => self.reply = Some(reply),
-                    Received::Nothing => {}
+                    Received::Reply(reply) if self.replies.len() < self.limits.asked_max => {
+                        self.replies.push_back(reply);
+                    }
+                    Received::Reply(_) | Received::Nothing => {}
                 },
                 FromServer::Notice(notice) => {
                     if let Some(tell) = &mut self.on_notice {

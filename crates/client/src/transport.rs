@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
 
-pub(crate) use self::answers::{Answered, Answers, channel};
+pub(crate) use self::answers::{Answered, Answers, bytes, channel};
 pub use self::connect::TlsError;
 pub use self::credential::{Credential, CredentialError};
 pub(crate) use self::exchange::{SetUpError, Transport};

@@ -1,6 +1,8 @@
 //! What the host has not taken yet, by number and bytes.
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::client::FromServer;
 use crate::limits::ClientLimits;
 
@@ -38,6 +40,12 @@ impl Waiting {
     }
 }
 
+/// A message that may wait long. One that is a small part of what came, as an element of a batch
+/// is, keeps not all of that in memory.
+pub(crate) fn apart(message: Bytes, came_bytes: usize) -> Bytes {
+    if message.len() < came_bytes / 2 { Bytes::copy_from_slice(&message) } else { message }
+}
+
 fn bytes(item: &FromServer) -> usize {
     match item {
         FromServer::Message(message) => message.len(),
@@ -47,9 +55,18 @@ fn bytes(item: &FromServer) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
+
+    #[test]
+    fn a_small_part_of_a_batch_keeps_not_all_of_it() {
+        let batch = Bytes::from(vec![b' '; 1_000]);
+        let part = apart(batch.slice(10..20), batch.len());
+        assert_eq!(part.len(), 10);
+        assert!(batch.is_unique(), "the part is a copy");
+        let whole = apart(batch.slice(1..), batch.len());
+        assert!(!batch.is_unique(), "what is nearly all of it is not copied");
+        assert_eq!(whole.len(), 999);
+    }
 
     #[test]
     fn few_large_messages_fill_the_queue_and_each_that_is_taken_makes_room() {

@@ -2,6 +2,11 @@
 
 #[path = "transport/proxy.rs"]
 mod proxy;
+#[path = "transport/refused.rs"]
+mod refused;
+#[cfg(feature = "rmcp")]
+#[path = "transport/unreadable.rs"]
+mod unreadable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -28,8 +28,13 @@ fn bridge() -> Result<(Child, ChildStdin), Failure> {
 }
 
 fn bridge_from(input: Stdio) -> Result<Child, Failure> {
+    bridge_with(&[], input)
+}
+
+fn bridge_with(options: &[&str], input: Stdio) -> Result<Child, Failure> {
     Ok(Command::new(env!("CARGO_BIN_EXE_rejoin"))
         .args(["bridge", "--no-proxy", "http://127.0.0.1:9/mcp"])
+        .args(options)
         .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -177,5 +182,41 @@ async fn the_server_is_told_of_an_answer_that_is_too_long() -> Result<(), Failur
         .await?;
     let answer = host.until(|message| message["id"] == 1).await?;
     assert!(answer.to_string().contains("was not sent"), "{answer}");
+    Ok(())
+}
+
+/// Whatever ends the bridge, and however fast: the command would hold the host's standard error.
+#[tokio::test]
+async fn a_command_for_the_credential_ends_with_the_bridge() -> Result<(), Failure> {
+    for is_at_once in [false, true] {
+        let folder = tempfile::tempdir()?;
+        let ids = folder.path().join("ids");
+        let auth = format!("command:sleep 300 & echo $! > {}; wait", ids.display());
+        let mut child = bridge_with(&["--auth", &auth], Stdio::piped())?;
+        let Some(mut input) = child.stdin.take() else { return Err(Failure::new("no input")) };
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        input.write_all(format!("{call}\n").as_bytes()).await?;
+        let id = until("the command to run", WAIT, async || {
+            let written = std::fs::read_to_string(&ids).unwrap_or_default();
+            Ok::<_, Failure>(written.trim().parse::<u32>().ok())
+        });
+        let stat = format!("/proc/{}/stat", id.await?);
+        send(&child, Signal::SIGTERM)?;
+        if is_at_once {
+            let status = until("the bridge to end", WAIT, async || {
+                send(&child, Signal::SIGTERM)?;
+                Ok::<_, Failure>(child.try_wait()?)
+            });
+            status.await?;
+        } else {
+            end(&mut child).await?;
+        }
+        // What nobody has waited for yet is gone too.
+        until("the command to end", WAIT, async || {
+            let runs = std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+            Ok::<_, Failure>((!runs).then_some(()))
+        })
+        .await?;
+    }
     Ok(())
 }

@@ -62,6 +62,11 @@ impl Note {
             failing_ms: None,
         }
     }
+
+    /// What ends a call waits for nothing else: the last place is kept for it.
+    fn is_cancel(&self) -> bool {
+        self.repeatable && !self.is_answer && self.progress.is_none() && !self.is_initialized
+    }
 }
 
 impl Machine {
@@ -81,11 +86,10 @@ impl Machine {
         let mut blocked =
             self.notes.values().any(|note| note.exchange.is_some() && note.is_before_others)
                 || self.is_opening();
-        let mut posts = self
-            .exchanges
-            .values()
-            .filter(|exchange| matches!(exchange.purpose, Purpose::Call(_)))
-            .count();
+        let mut posts = self.posts_open(|purpose| matches!(purpose, Purpose::Call(_)));
+        let mut notes =
+            self.posts_open(|purpose| matches!(purpose, Purpose::Note(_) | Purpose::Leftover));
+        let notes_max = self.limits().note_posts_open_max;
         let mut told = self.progress_in_flight();
         let mut held = 0;
         for entry in std::mem::take(&mut self.queue) {
@@ -98,6 +102,7 @@ impl Machine {
                         note.progress.as_ref().is_none_or(|token| told.insert(token.clone()));
                     // An answer may be what a call in flight waits for.
                     let leaves = is_next
+                        && notes + usize::from(!note.is_cancel()) < notes_max
                         && (note.is_answer || !blocked)
                         && note.not_before_ms <= self.now_ms;
                     blocked |= note.is_before_others;
@@ -122,7 +127,10 @@ impl Machine {
                 continue;
             }
             match entry {
-                Queued::Note(number) => self.post_note(number),
+                Queued::Note(number) => {
+                    notes += 1;
+                    self.post_note(number);
+                }
                 Queued::Call(key) => {
                     posts += 1;
                     self.post_call(key);
@@ -133,6 +141,10 @@ impl Machine {
             self.notice(Notice::Held { calls: held });
         }
         self.held = held;
+    }
+
+    fn posts_open(&self, is_counted: impl Fn(Purpose) -> bool) -> usize {
+        self.exchanges.values().filter(|exchange| is_counted(exchange.purpose)).count()
     }
 
     /// Requests of whose progress something is on its way.

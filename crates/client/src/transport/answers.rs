@@ -49,7 +49,8 @@ impl Answered {
     }
 }
 
-fn bytes(answer: &Answer) -> usize {
+/// Bytes that an answer holds.
+pub(crate) fn bytes(answer: &Answer) -> usize {
     match answer {
         Answer::Event(event) => {
             let comments: usize = event.comments.iter().map(|comment| comment.len()).sum();

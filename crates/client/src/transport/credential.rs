@@ -1,14 +1,20 @@
 //! The value of `Authorization`: fetched once, and again when the server refuses it.
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
+
+/// Bytes of a credential at most. Servers take far less in a header.
+const CREDENTIAL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where the value of `Authorization` comes from.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -26,15 +32,15 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// The value of `Authorization`, fetched now; a command may take this long.
+    /// The value of `Authorization`, fetched now; a file or command may take this long.
     ///
     /// # Errors
     /// See [`CredentialError`].
     pub async fn fetch(
         &self,
-        command_max: Duration,
+        source_max: Duration,
     ) -> Result<Option<HeaderValue>, CredentialError> {
-        Keeper::new(self.clone(), command_max).value().await
+        Keeper::new(self.clone(), source_max).value().await
     }
 }
 
@@ -89,7 +95,7 @@ pub enum CredentialError {
         /// Its path.
         path: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The command failed.
     #[error("the command for the credential {what}: run it by hand with sh -c")]
@@ -107,7 +113,8 @@ pub enum CredentialError {
 pub(super) struct Keeper {
     source: Credential,
     known: Mutex<Known>,
-    command_max: Duration,
+    /// Time that its source may take.
+    source_max: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -118,16 +125,17 @@ struct Known {
 }
 
 impl Keeper {
-    pub(super) fn new(source: Credential, command_max: Duration) -> Self {
-        Self { source, known: Mutex::default(), command_max }
+    pub(super) fn new(source: Credential, source_max: Duration) -> Self {
+        Self { source, known: Mutex::default(), source_max }
     }
 
-    /// Looks for what must be there from the start. Commands are not run: they may have what they
-    /// print only once.
+    /// Looks for what must be there from the start. Commands are not run, and pipes not read: they
+    /// may have what they give only once.
     pub(super) fn check(&self) -> Result<(), CredentialError> {
         match &self.source {
             Credential::None | Credential::Command(_) => Ok(()),
             Credential::Variable(name) => header(&variable(name)?).map(drop),
+            Credential::File(path) if is_special(path) => Ok(()),
             Credential::File(path) => header(&read(path)?).map(drop),
         }
     }
@@ -160,7 +168,7 @@ impl Keeper {
         let text = match &self.source {
             Credential::None => return Ok(()),
             Credential::Variable(name) => variable(name)?,
-            Credential::File(path) => read(path)?,
+            Credential::File(path) => self.read_apart(path).await?,
             Credential::Command(line) => {
                 if let Some((_, what)) = known.failed.as_ref().filter(|(at, _)| *at >= asked) {
                     return Err(CredentialError::Command { what: what.clone() });
@@ -180,7 +188,7 @@ impl Keeper {
         let failed = |what: String| CredentialError::Command { what };
         let not_started = |error| failed(format!("cannot be started ({error})"));
         // A group of its own: what it starts is ended with it.
-        let child = Command::new("sh")
+        let mut child = Command::new("sh")
             .args(["-c", line])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -190,15 +198,45 @@ impl Keeper {
             .spawn()
             .map_err(not_started)?;
         let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
-        let output = timeout(self.command_max, child.wait_with_output())
+        let ended = async {
+            let mut printed = Vec::new();
+            if let Some(stdout) = child.stdout.take() {
+                stdout.take(CREDENTIAL_BYTES_MAX + 1).read_to_end(&mut printed).await?;
+            }
+            let is_whole = printed.len() as u64 <= CREDENTIAL_BYTES_MAX;
+            let status = if is_whole { Some(child.wait().await?) } else { None };
+            Ok((printed, status))
+        };
+        let (printed, status) = timeout(self.source_max, ended)
             .await
-            .map_err(|_| failed(format!("did not end within {:?}", self.command_max)))?
+            .map_err(|_| failed(format!("did not end within {:?}", self.source_max)))?
             .map_err(not_started)?;
+        let Some(status) = status else {
+            return Err(failed(format!("prints more than {CREDENTIAL_BYTES_MAX} bytes")));
+        };
         group.leave();
-        if !output.status.success() {
-            return Err(failed(format!("ended with {}", output.status)));
+        if !status.success() {
+            return Err(failed(format!("ended with {status}")));
         }
-        String::from_utf8(output.stdout).map_err(|_| CredentialError::NotAHeader)
+        String::from_utf8(printed).map_err(|_| CredentialError::NotAHeader)
+    }
+
+    /// Reads a file in a thread of its own, which nothing waits for: what is no plain file may give
+    /// nothing for ever.
+    async fn read_apart(&self, path: &Path) -> Result<String, CredentialError> {
+        let (done, read_text) = oneshot::channel();
+        let wanted = path.to_owned();
+        thread::Builder::new()
+            .name("credential".to_owned())
+            .spawn(move || done.send(read(&wanted)).is_ok())
+            .map_err(|error| unreadable(path, error))?;
+        match timeout(self.source_max, read_text).await {
+            Ok(Ok(text)) => text,
+            _ => {
+                let what = format!("it gave nothing within {:?}", self.source_max);
+                Err(unreadable(path, io::Error::new(io::ErrorKind::TimedOut, what)))
+            }
+        }
     }
 }
 
@@ -224,9 +262,27 @@ fn variable(name: &str) -> Result<String, CredentialError> {
     std::env::var(name).map_err(|_| CredentialError::NoVariable { name: name.to_owned() })
 }
 
+/// Whether a path leads to something that is no plain file, such as a pipe or a device.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
 fn read(path: &Path) -> Result<String, CredentialError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| CredentialError::File { path: path.display().to_string(), source })
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(CREDENTIAL_BYTES_MAX + 1).read_to_string(&mut text));
+    match read {
+        Ok(bytes) if bytes as u64 > CREDENTIAL_BYTES_MAX => {
+            let what = format!("it holds more than {CREDENTIAL_BYTES_MAX} bytes");
+            Err(unreadable(path, io::Error::new(io::ErrorKind::FileTooLarge, what)))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(unreadable(path, error)),
+    }
+}
+
+fn unreadable(path: &Path, source: io::Error) -> CredentialError {
+    CredentialError::File { path: path.display().to_string(), source }
 }
 
 /// The value of `Authorization` in what a source holds.
@@ -288,6 +344,32 @@ mod tests {
             assert!(Instant::now() < ends, "it runs on");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_source_without_end_is_not_read_to_its_end() {
+        for source in
+            [Credential::Command("yes".to_owned()), Credential::File(PathBuf::from("/dev/zero"))]
+        {
+            let keeper = Keeper::new(source, Duration::from_secs(30));
+            keeper.check().unwrap();
+            let error = keeper.value().await.unwrap_err().to_string();
+            assert!(error.contains("more than 65536 bytes"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_nobody_writes_to_stops_neither_the_start_nor_anything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let keeper = Keeper::new(Credential::File(path.clone()), Duration::from_millis(100));
+        keeper.check().unwrap();
+        let error = keeper.value().await.unwrap_err().to_string();
+        assert!(error.contains("gave nothing within 100ms"), "{error}");
+        // The thread that reads it ends.
+        std::fs::write(&path, "").unwrap();
     }
 
     #[tokio::test]

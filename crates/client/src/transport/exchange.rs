@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use rejoin_core::sse::Decoder;
+use tokio::time::timeout;
 
 use super::answers::Answers;
 use super::connect::{Connector, TlsError, told};
@@ -81,16 +82,31 @@ impl Transport {
                 let head = head(parts.status.as_u16(), &parts.headers);
                 let is_stream = head.media == Media::Stream;
                 answers.tell(id, Answer::Head(head)).await;
-                let end = if is_stream {
-                    self.read_stream(id, body, &answers).await
-                } else if is_encoded(&parts.headers) {
-                    Answer::Broken("the answer is in a coding that was not asked for".to_owned())
-                } else {
-                    self.read_whole(body).await
+                let reading = async {
+                    if is_stream {
+                        self.read_stream(id, body, &answers).await
+                    } else if is_encoded(&parts.headers) {
+                        let what = "the answer is in a coding that was not asked for";
+                        Answer::Broken(what.to_owned())
+                    } else {
+                        self.read_whole(body).await
+                    }
                 };
-                if matches!(end, Answer::Ended | Answer::Body(_)) {
+                let end = if parts.status.is_success() {
+                    Some(reading.await)
+                } else {
+                    let given = Duration::from_millis(self.limits.refusal_body_max_ms);
+                    timeout(given, reading).await.ok()
+                };
+                if matches!(end, Some(Answer::Ended | Answer::Body(_))) {
                     self.pool.keep(link);
                 }
+                let end = match end {
+                    Some(end) if parts.status.is_success() => end,
+                    Some(Answer::Body(body)) => Answer::Body(body),
+                    // A refusal whose body cannot be had is one by its status.
+                    _ => Answer::Body(Bytes::new()),
+                };
                 answers.tell(id, end).await;
             }
         }

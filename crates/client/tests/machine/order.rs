@@ -156,3 +156,28 @@ fn a_stream_that_is_away_for_long_holds_no_others_for_that_long() {
     assert_eq!(world.now_ms - begin_ms, limits().hold_max_ms);
     world.post();
 }
+
+#[test]
+fn answers_of_the_host_take_few_connections_and_leave_one_for_a_cancel() {
+    let (mut world, standalone) = World::listening();
+    let call = world.posted(1, "charge");
+    world.stream(call.exchange);
+    let posts_max = limits().note_posts_open_max;
+    for id in 0..posts_max {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+        world.event(standalone, &format!("s{id}"), &request);
+        let asked = world.delivered();
+        world.host(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": {} }));
+    }
+    let answers: Vec<_> = (1..posts_max).map(|_| world.post()).collect();
+    world.nothing_opened();
+    world.host(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": 1 } }));
+    assert_eq!(world.post().body["method"], "notifications/cancelled");
+    world.nothing_opened();
+    // Two are answered whole, and so the last may leave.
+    for answer in &answers[..2] {
+        world.accept(answer);
+    }
+    assert_eq!(world.post().body["id"], posts_max - 1);
+}
