@@ -154,7 +154,7 @@ impl Transport {
         // dead path, on which it would wait in silence.
         let resumes = request.header("last-event-id").is_some();
         let may_share = !resumes && request.body.len() <= SHARED_BODY_BYTES_MAX;
-        if may_share && let Some(mut link) = self.pool.take() {
+        if may_share && let Some(mut link) = self.pool.take().await {
             let message = self.build(uri, request, credential, &link)?;
             match link.sender.try_send_request(message).await {
                 Ok(response) => return Ok((response, link)),

@@ -42,7 +42,14 @@ impl Pool {
     }
 
     /// A connection that looks alive and was not idle for long.
-    pub(super) fn take(&self) -> Option<Link> {
+    ///
+    /// One that its server has closed by now does not count: a request that is written to it may or
+    /// may not have run. So the runtime looks at the sockets first, then the connections' own tasks
+    /// at what it found.
+    pub(super) async fn take(&self) -> Option<Link> {
+        for _look in 0..2 {
+            tokio::task::yield_now().await;
+        }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(link, since)| since.is_within(self.idle_max) && !link.sender.is_closed());
         let at = idle.iter().rposition(|(link, _)| link.sender.is_ready())?;
