@@ -201,7 +201,8 @@ refused! {
     a_place_that_moved_is_named: Moved, "it points to https://example.com/\\u{";
     credentials_are_asked_for: Unauthorized, "--auth";
     what_refuses_credentials_is_quoted: Unauthorized, "invalid_token";
-    a_proxy_without_its_server_is_quoted: BadGateway, "but `upstream\\u{1b}[2J is down`; the server";
+    a_proxy_without_its_server_is_quoted: BadGateway,
+        "but `upstream\\u{1b}[2J is down`; the server";
     what_a_failing_tool_says_is_quoted: SteeringError, "-32000: \\u{1b}]0;owned";
 }
 
