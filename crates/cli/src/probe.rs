@@ -1,6 +1,7 @@
 //! `rejoin probe`: how an MCP server fares when connections break, as a report.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -63,11 +64,18 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, ProbeError> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let (junit, html) = (opened(args.junit.as_deref())?, opened(args.html.as_deref())?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(probe(args));
     runtime.shutdown_background();
     let report = report?;
-    write(args, &report)?;
+    let text = if args.json { report.json()? + "\n" } else { report.table() };
+    io::stdout().lock().write_all(text.as_bytes())?;
+    write(junit, &report.junit())?;
+    write(html, &report.html())?;
+    if let (true, Some(unjudged)) = (args.json, report.unjudged()) {
+        say(&unjudged);
+    }
     Ok(match report.hazards() {
         1.. => ExitCode::from(EXIT_HAZARDS),
         0 if report.lost => ExitCode::from(EXIT_NOT_RUN),
@@ -147,16 +155,30 @@ async fn options(args: &ProbeArgs) -> Result<Options, ProbeError> {
     })
 }
 
-fn write(args: &ProbeArgs, report: &Report) -> Result<(), ProbeError> {
-    let text = if args.json { report.json()? + "\n" } else { report.table() };
-    io::stdout().lock().write_all(text.as_bytes())?;
-    for (path, text) in [(&args.junit, report.junit()), (&args.html, report.html())] {
-        if let Some(path) = path {
-            let failed = |source| ProbeError::Write { path: path.display().to_string(), source };
-            std::fs::write(path, text).map_err(failed)?;
-        }
+/// A file for the report, opened before a run of minutes: what it held stays until there is one.
+fn opened(path: Option<&Path>) -> Result<Option<(String, File)>, ProbeError> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let name = path.display().to_string();
+    match File::options().write(true).create(true).truncate(false).open(path) {
+        Ok(file) => Ok(Some((name, file))),
+        Err(source) => Err(ProbeError::Write { path: name, source }),
     }
-    Ok(())
+}
+
+fn write(opened: Option<(String, File)>, text: &str) -> Result<(), ProbeError> {
+    let Some((path, mut file)) = opened else {
+        return Ok(());
+    };
+    let mut all = || {
+        // A pipe or a terminal has nothing to cut off.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        file.write_all(text.as_bytes())
+    };
+    all().map_err(|source| ProbeError::Write { path, source })
 }
 
 /// Says on standard error what happens.
@@ -165,6 +187,13 @@ fn tell(notice: &Notice<'_>, trace: bool) {
     // If nobody reads it, the report still tells.
     let _read = match notice {
         Notice::Chosen(subject) => writeln!(output, "calling {}", subject.told()),
+        Notice::Slow { call_ms, run_seconds } => writeln!(
+            output,
+            "a call takes {:.1} s, the run about {} minutes: give --args, or another --tool, with \
+             which a call takes a second",
+            Duration::from_millis(*call_ms).as_secs_f64(),
+            run_seconds.div_ceil(60),
+        ),
         Notice::Begins(about, at, of) => {
             let end = if trace { "\n" } else { "" };
             write!(output, "[{at:>2}/{of}] {:<26} {end}", about.id)

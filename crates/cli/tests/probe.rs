@@ -53,6 +53,7 @@ async fn a_server_that_runs_calls_twice_is_found_with_the_wire_that_shows_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (page, xml) = (path("report.html"), path("report.xml"));
+    std::fs::write(&page, "an older report\n".repeat(100_000)).unwrap();
     let url = format!("http://{}/mcp", server.address);
     let arguments = [url, "--only=repeat-in-flight-new-id".to_owned(), "--trace".to_owned()]
         .into_iter()
@@ -69,11 +70,47 @@ async fn a_server_that_runs_calls_twice_is_found_with_the_wire_that_shows_it() {
     for report in [page, xml] {
         let report = std::fs::read_to_string(report).unwrap();
         assert!(report.contains("the connection is reset by the probe"), "{report}");
-        assert!(report.contains("HAZARD"), "{report}");
+        assert!(report.contains("HAZARD") && !report.contains("older"), "{report}");
     }
     assert_eq!(server.sessions(), 0, "no session is left behind");
     let ran_twice = 2;
     assert!(server.executions() >= ran_twice, "{}", server.executions());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_long_says_so_and_what_was_not_judged_stands_in_the_last_line() {
+    let server = Server::start(None).await;
+    let url = format!("http://{}/mcp", server.address);
+    let probing = tokio::task::spawn_blocking(move || {
+        let only = ["--only=version-status", &url, "--tool=work"];
+        let long = probe(&[&only[..], &["--args", r#"{"events":5,"interval_ms":500}"#]].concat());
+        let only = ["--only=repeat-in-flight-new-id", &url, "--tool=peek"];
+        (long, probe(&only), probe(&[&only[..], &["--json"]].concat()))
+    });
+    let (long, short, json) = probing.await.unwrap();
+    let errors = text(&long.stderr);
+    assert!(errors.contains("a call takes 2.") && errors.contains("the run about 1"), "{errors}");
+    let (table, errors) = (text(&short.stdout), text(&short.stderr));
+    let last = table.lines().last().unwrap_or_default();
+    assert!(last.starts_with("NOT JUDGED: whether a call") && last.contains("--args"), "{table}");
+    assert!(!errors.contains("a call takes"), "{errors}");
+    assert!(text(&json.stderr).contains("NOT JUDGED"), "{}", text(&json.stderr));
+    assert_eq!((short.status.code(), json.status.code()), (Some(0), Some(0)), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_option_that_cannot_work_is_refused_before_any_call() {
+    let server = Server::start(None).await;
+    let url = format!("http://{}/mcp", server.address);
+    let probing = tokio::task::spawn_blocking(move || {
+        [["--count-cmd", "echo many"], ["--html", "/no/such/folder/x"]]
+            .map(|option| probe(&[&option[..], &[&url]].concat()))
+    });
+    let [count, html] = probing.await.unwrap();
+    assert_eq!((count.status.code(), html.status.code()), (Some(2), Some(2)));
+    assert!(text(&count.stderr).contains("printed no number"), "{}", text(&count.stderr));
+    assert!(text(&html.stderr).contains("/no/such/folder/x"), "{}", text(&html.stderr));
+    assert_eq!((server.executions(), server.sessions()), (0, 0));
 }
 
 #[test]
@@ -88,6 +125,8 @@ fn what_cannot_be_probed_ends_with_status_2() {
         let output = probe(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
+    let errors = text(&probe(&["127.0.0.1:1/mcp"]).stderr);
+    assert!(errors.contains("`127.0.0.1:1/mcp` is no URL"), "{errors}");
     let hazards = text(&probe(&["--list"]).stdout);
     assert!(hazards.lines().count() > 25 && hazards.contains("two-resumes"), "{hazards}");
 }

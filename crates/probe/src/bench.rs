@@ -8,6 +8,7 @@ use crate::limits::{COMEBACK_MS, SPARE_MS, ms};
 use crate::reading::{Reading, Until};
 use crate::session::{REVISION, Session, Target, Trouble};
 use crate::subject::{Call, Subject, Tool};
+use crate::tail::Tail;
 use crate::transcript::Transcript;
 use crate::wire::Exchange;
 
@@ -152,6 +153,22 @@ impl<'a> Bench<'a> {
     ) -> Result<Reading, Trouble> {
         let mut exchange = session.get(Some(cursor)).await?;
         read_resumed(&mut exchange, subject, call).await
+    }
+
+    /// What one resume gives of a call that nothing else disturbs, made at once or after its end.
+    pub(crate) async fn resumed_alone(
+        &self,
+        subject: &Subject,
+        after_end: bool,
+    ) -> Result<Tail, Trouble> {
+        let session = self.session().await?;
+        let call = Call::new(&subject.tool);
+        let before = self.cut(&session, subject, &call, 2).await?;
+        if after_end {
+            self.let_end(subject).await;
+        }
+        let after = self.resume(&session, subject, &call, &cursor(&before)?).await?;
+        Ok(Tail::of(subject, &call, &before, &[&after]))
     }
 }
 

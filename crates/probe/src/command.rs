@@ -46,6 +46,7 @@ pub(crate) async fn count(line: &str) -> Result<u64, Trouble> {
     let printed = run("--count-cmd", line).await?;
     let number = printed.split_whitespace().next().and_then(|word| word.parse().ok());
     number.ok_or_else(|| {
-        Trouble::Unexpected("the command of --count-cmd printed no number".to_owned())
+        let what = "the command of --count-cmd printed no number: how often tools ran so far";
+        Trouble::Unexpected(what.to_owned())
     })
 }

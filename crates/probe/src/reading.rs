@@ -161,7 +161,8 @@ impl Reading {
 
     /// The first JSON-RPC error in it, as `code: message`.
     pub fn error(&self) -> Option<String> {
-        let error = self.messages().find_map(|message| message.get("error"))?;
+        let errors = self.messages().filter_map(|message| message.get("error"));
+        let error = errors.into_iter().find(|error| error.is_object())?;
         let text = error["message"].as_str().unwrap_or_default();
         let code = error["code"].to_string();
         let shown = |text: &str| beginning(text, QUOTED_CHARS_MAX);

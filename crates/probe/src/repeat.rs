@@ -25,8 +25,19 @@ pub(crate) struct Repeat<'a> {
 }
 
 impl Repeat<'_> {
-    /// What that means.
+    /// What that means, of the executions and of what was replayed.
     pub(crate) fn seen(&self) -> Seen {
+        let seen = self.executions();
+        match self.resumed.map(|resumed| resumed.foreign(self.first)) {
+            None | Some(0) => seen,
+            Some(strangers) => {
+                let text = "messages of other calls were replayed on the stream of the first";
+                Seen::violation("RES-6", format!("{}; {strangers} {text}", seen.seen))
+            }
+        }
+    }
+
+    fn executions(&self) -> Seen {
         let answered = match self.answer.error() {
             Some(error) => format!("answered {} with error {error}", self.answer.status),
             None => format!("answered: {}", self.answer.ending()),
@@ -93,15 +104,10 @@ impl Repeat<'_> {
         let Some(resumed) = self.resumed else {
             return String::new();
         };
-        let foreign = resumed.foreign(self.first);
-        let mut text = match resumed.responses(&self.first.id).count() {
+        match resumed.responses(&self.first.id).count() {
             0 => format!("; the first answer never came ({})", resumed.ending()),
             1 => "; resuming the first gave its answer".to_owned(),
             many => format!("; resuming the first gave {many} responses"),
-        };
-        if foreign > 0 {
-            text.push_str(&format!(" and {foreign} messages of other calls"));
         }
-        text
     }
 }

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::bench::{Bench, Plan};
+use crate::command;
 use crate::hazard::{About, Hazard, Seen};
 use crate::hazards::all;
 use crate::limits::{
-    DELETE_MAX_SECONDS, HAZARD_MAX_SECONDS, LOST_AFTER, PREPARE_MAX_SECONDS, QUOTED_CHARS_MAX,
-    RUN_MAX_SECONDS, ms,
+    CALL_QUARTERS_A_HAZARD, DELETE_MAX_SECONDS, HAZARD_MAX_SECONDS, LOST_AFTER,
+    PREPARE_MAX_SECONDS, QUOTED_CHARS_MAX, RUN_MAX_SECONDS, SLOW_MIN_MS, ms,
 };
 use crate::report::{Finding, Report};
 use crate::session::{REVISION, Session, Target, Trouble};
@@ -86,6 +87,13 @@ pub enum RunError {
 pub enum Notice<'a> {
     /// The tool was chosen.
     Chosen(&'a Subject),
+    /// Its calls take long, and so does the run.
+    Slow {
+        /// How long a call takes.
+        call_ms: u64,
+        /// How long the hazards take at a guess.
+        run_seconds: u64,
+    },
     /// A hazard begins: which, the how many-th from 1, of how many.
     Begins(&'a About, usize, usize),
     /// A line of its transcript.
@@ -116,6 +124,10 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
     let started = Instant::now();
     let (plan, server) = prepare(&target, options, &watcher).await?;
     watcher(&Notice::Chosen(&plan.subject));
+    let call_ms = plan.subject.duration_ms;
+    if call_ms > SLOW_MIN_MS {
+        watcher(&Notice::Slow { call_ms, run_seconds: guessed_seconds(call_ms, chosen.len()) });
+    }
     let (mut findings, mut without_session) = (Vec::new(), 0);
     for (at, hazard) in chosen.iter().enumerate() {
         let about = hazard.about();
@@ -146,8 +158,14 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
     })
 }
 
+/// How long so many hazards take, at a guess from the length of a call.
+fn guessed_seconds(call_ms: u64, hazards: usize) -> u64 {
+    let quarters = CALL_QUARTERS_A_HAZARD.saturating_mul(hazards as u64);
+    (call_ms.saturating_mul(quarters) / 4_000).min(RUN_MAX_SECONDS)
+}
+
 /// A URL without what may be secret in it.
-fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     match (plain.split_once("://"), plain.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
@@ -186,6 +204,9 @@ async fn prepare(
 }
 
 async fn plan(session: &Session, options: &Options) -> Result<Plan, RunError> {
+    if let Some(line) = &options.count_command {
+        command::count(line).await?;
+    }
     let tools = subject::tools(session).await?;
     let tool = match &options.tool {
         Some(name) => {
@@ -271,6 +292,13 @@ mod tests {
         }
         assert!(chosen(&["no-such".to_owned()]).is_err());
         assert_eq!(chosen(&[hazards[3].id.to_owned()]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_length_of_a_run_is_guessed_from_that_of_a_call() {
+        assert_eq!(guessed_seconds(10_000, 29), 507);
+        assert_eq!(guessed_seconds(10_000, 1), 17);
+        assert_eq!(guessed_seconds(u64::MAX, 29), RUN_MAX_SECONDS);
     }
 
     #[test]

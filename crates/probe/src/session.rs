@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::limits::{QUOTED_CHARS_MAX, REQUESTS_MAX};
+use crate::limits::{MASKED_BYTES_MAX, QUOTED_CHARS_MAX, REQUESTS_MAX};
 use crate::reading::{Reading, Until};
 use crate::transcript::Transcript;
 use crate::visible::beginning;
@@ -78,7 +78,7 @@ impl Session {
         let response = reading.response(&json!("initialize")).cloned().unwrap_or_default();
         let agreed = response["result"]["protocolVersion"].as_str();
         let Some(agreed) = agreed else {
-            return Err(Trouble::NoSession { what: unopened(&head, &reading) });
+            return Err(Trouble::NoSession { what: unopened(&head, &reading, exchange.plain()) });
         };
         agreed.clone_into(&mut session.revision);
         head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
@@ -197,7 +197,7 @@ impl Session {
 }
 
 /// What came instead of a result of `initialize`, and what to do.
-fn unopened(head: &Head, reading: &Reading) -> String {
+fn unopened(head: &Head, reading: &Reading, body: &[u8]) -> String {
     let kind = |name| beginning(head.header(name).unwrap_or("none"), QUOTED_CHARS_MAX);
     let what = match (reading.error(), reading.event_stream) {
         (Some(error), _) => {
@@ -206,15 +206,28 @@ fn unopened(head: &Head, reading: &Reading) -> String {
         (None, true) => format!("initialize was not answered: {}", reading.ending()),
         (None, false) => {
             let kind = kind("content-type");
-            format!("initialize was answered {}, content type {kind}, no result", head.status)
+            let status = head.status;
+            let what = format!("initialize was answered {status}, content type {kind}, no result");
+            match words(body) {
+                words if words.is_empty() => what,
+                words => format!("{what}, but `{words}`"),
+            }
         }
     };
     match head.status {
         300..=399 => format!("{what}; it points to {}: probe that URL", kind("location")),
         401 | 403 => format!("{what}; give credentials with --auth or --header"),
+        404 | 405 => format!("{what}; check the path of the URL (it often ends in /mcp)"),
         _ if reading.error().is_some() => what,
+        500..=599 => format!("{what}; the server, or one behind it, failed: see its log"),
         _ => format!("{what}; is this the URL of an MCP server (it often ends in /mcp)?"),
     }
+}
+
+/// The beginning of what a server says in its own words, in one line.
+fn words(body: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&body[..body.len().min(MASKED_BYTES_MAX)]);
+    beginning(&shown.split_whitespace().collect::<Vec<_>>().join(" "), QUOTED_CHARS_MAX)
 }
 
 /// A JSON-RPC request.

@@ -131,6 +131,19 @@ async fn a_stalled_reader_that_blocks_its_session_is_found_and_one_that_does_not
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_with_messages_of_the_repeat_is_a_violation_whatever_ran() {
+    for hazard in ["repeat-in-flight-new-id", "repeat-after-end-unseen"] {
+        found(Fault::ReplaysAllOfTheSession, hazard, Verdict::Violation("RES-6")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_id_elsewhere_is_not_blamed_for_what_is_forgotten_without_it_too() {
+    let hazard = "same-id-in-another-session";
+    found(Fault::ForgetsWhatEnded, hazard, Verdict::NotApplicable).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_resumes_are_not_blamed_for_what_one_alone_does_not_give() {
     found(Fault::EndsAfterReplay, "two-resumes", Verdict::NotApplicable).await;
 }

@@ -41,6 +41,8 @@ enum Kind {
     Moved,
     /// No credentials.
     Unauthorized,
+    /// A proxy whose server is down.
+    BadGateway,
     /// What it says steers terminals.
     Steering,
     /// The same, and its tool fails.
@@ -99,7 +101,15 @@ async fn serve(kind: Kind, socket: &mut TcpStream, request: &http::Request) -> i
             let fields = [("Location", "https://example.com/\u{1b}[2Jmcp")];
             http::answer(socket, 308, &fields, None).await
         }
-        Kind::Unauthorized => http::answer(socket, 401, &[], None).await,
+        Kind::Unauthorized => {
+            let body = json!({ "error": "invalid_token", "error_description": STEERING });
+            http::answer(socket, 401, &[], Some(&body)).await
+        }
+        Kind::BadGateway => {
+            let page =
+                "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 22\r\n\r\nupstream\x1b[2J\n is down";
+            socket.write_all(page.as_bytes()).await
+        }
         Kind::Steering | Kind::SteeringError | Kind::Lost => spoken(kind, socket, request).await,
     }
 }
@@ -186,9 +196,13 @@ refused! {
     comments_without_end_are_left: EndlessComments, "does not end";
     events_without_end_are_cut_off: EndlessEvents, "does not end";
     a_body_without_end_is_cut_off: EndlessBody, "does not end";
-    a_web_server_is_no_mcp_server: Page, "404, content type text/html, no result; is this the URL";
+    a_web_server_is_no_mcp_server: Page,
+        "404, content type text/html, no result, but `<h1>`; check the path of the URL";
     a_place_that_moved_is_named: Moved, "it points to https://example.com/\\u{";
     credentials_are_asked_for: Unauthorized, "--auth";
+    what_refuses_credentials_is_quoted: Unauthorized, "invalid_token";
+    a_proxy_without_its_server_is_quoted: BadGateway,
+        "but `upstream\\u{1b}[2J is down`; the server";
     what_a_failing_tool_says_is_quoted: SteeringError, "-32000: \\u{1b}]0;owned";
 }
 

@@ -8,20 +8,24 @@ use super::value;
 
 /// What `rejoin probe --help` says below its options.
 const NOTES: &str = "\
-Status 0: nothing bad was found. 1: hazards or violations. 2: the probe could not run.
+Status 0: nothing bad was found. 1: hazards or violations. 2: the probe could not run. What could \
+not be judged changes no status; if that is whether calls run twice, the last line says so.
 
 The probe breaks its connections on purpose and sends calls again. It calls only tools that are \
 annotated read-only (readOnlyHint), unless --tool names another and --allow-effects says that it \
 may run many times. It sends at most 1,000 requests in 30 minutes and ends its sessions.";
 
+/// A URL or a command, not both.
+const USAGE: &str = "rejoin probe [OPTIONS] <URL>\n       rejoin probe [OPTIONS] -- <COMMAND>...";
+
 /// Arguments of `rejoin probe`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = NOTES)]
+#[command(after_long_help = NOTES, override_usage = USAGE)]
 pub(crate) struct ProbeArgs {
     /// URL of the MCP server, one over Streamable HTTP
     #[arg(required_unless_present_any = ["command", "list"], conflicts_with = "command")]
     pub(crate) url: Option<String>,
-    /// Tool to call, again and again; without it a read-only one that sends progress is looked for
+    /// Tool to call, some fifty times; without it a read-only one that sends progress is looked for
     #[arg(long, value_name = "NAME", value_parser = value::tool)]
     pub(crate) tool: Option<String>,
     /// Its arguments, a JSON object: best such that it takes a second and sends ten events

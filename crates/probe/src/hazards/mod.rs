@@ -32,6 +32,14 @@ mod wrong_stream;
 
 use crate::hazard::Hazard;
 
+/// Those that say whether a call that is sent again runs twice.
+pub(crate) const REPEATS: [&str; 4] = [
+    "repeat-in-flight-same-id",
+    "repeat-in-flight-new-id",
+    "repeat-after-end-unseen",
+    "drop-before-first-event",
+];
+
 /// All of them, what costs most first.
 pub(crate) fn all() -> Vec<Box<dyn Hazard>> {
     vec![

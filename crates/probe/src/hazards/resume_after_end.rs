@@ -2,11 +2,9 @@
 
 use async_trait::async_trait;
 
-use crate::bench::{Bench, cursor};
+use crate::bench::Bench;
 use crate::hazard::{About, Hazard, Seen};
 use crate::session::Trouble;
-use crate::subject::Call;
-use crate::tail::Tail;
 
 pub(super) struct ResumeAfterEnd;
 
@@ -30,11 +28,6 @@ impl Hazard for ResumeAfterEnd {
             Ok(subject) => subject,
             Err(seen) => return Ok(seen),
         };
-        let session = bench.session().await?;
-        let call = Call::new(&subject.tool);
-        let before = bench.cut(&session, subject, &call, 2).await?;
-        bench.let_end(subject).await;
-        let after = bench.resume(&session, subject, &call, &cursor(&before)?).await?;
-        Ok(Tail::of(subject, &call, &before, &[&after]).seen())
+        Ok(bench.resumed_alone(subject, true).await?.seen())
     }
 }

@@ -48,6 +48,17 @@ impl Hazard for SameIdElsewhere {
         if undisturbed.response(&theirs.id).is_none() {
             return Ok(Seen::hazard("the other session's call got no response"));
         }
-        Ok(Tail::of(subject, &call, &before, &[&after]).seen())
+        let tail = Tail::of(subject, &call, &before, &[&after]);
+        if tail.foreign == 0 && !tail.faults().is_empty() {
+            // What is lost without another session as well is no fault of there being one.
+            let faults = bench.resumed_alone(subject, true).await?.faults();
+            if !faults.is_empty() {
+                return Ok(Seen::not_applicable(format!(
+                    "without another session not all of it comes either, see resume-after-end: \
+                     {faults}"
+                )));
+            }
+        }
+        Ok(tail.seen())
     }
 }

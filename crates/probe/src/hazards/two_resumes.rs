@@ -52,11 +52,7 @@ impl Hazard for TwoResumes {
             return Ok(Seen::safe("the two together got all of it"));
         }
         // What one resume alone does not give is no fault of there being two.
-        let session = bench.session().await?;
-        let call = Call::new(&subject.tool);
-        let before = bench.cut(&session, subject, &call, 2).await?;
-        let alone = bench.resume(&session, subject, &call, &cursor(&before)?).await?;
-        let faults = Tail::of(subject, &call, &before, &[&alone]).faults();
+        let faults = bench.resumed_alone(subject, false).await?.faults();
         if !faults.is_empty() {
             return Ok(Seen::not_applicable(format!(
                 "one resume alone does not give all of it either, see resume-in-flight: {faults}"

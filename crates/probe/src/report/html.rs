@@ -21,11 +21,16 @@ pub(super) fn write(report: &Report) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>rejoin probe: {target}</title><style>{STYLE}</style></head><body>\n\
-         <h1>rejoin probe</h1>\n<p>{target} ({server})<br>tool: {}<br>{}</p>\n\
-         <table><thead><tr><th scope=\"col\">hazard</th><th scope=\"col\">verdict</th>\
-         <th scope=\"col\">seen</th></tr></thead><tbody>\n",
+         <h1>rejoin probe</h1>\n<p>{target} ({server})<br>tool: {}<br>{}</p>\n",
         escaped(&report.subject.told()),
         escaped(&report.summary()),
+    );
+    if let Some(unjudged) = report.unjudged() {
+        page.push_str(&format!("<p class=\"bad\">{}</p>\n", escaped(&unjudged)));
+    }
+    page.push_str(
+        "<table><thead><tr><th scope=\"col\">hazard</th><th scope=\"col\">verdict</th>\
+         <th scope=\"col\">seen</th></tr></thead><tbody>\n",
     );
     for finding in &report.findings {
         let (id, class) = (escaped(finding.about.id), class(finding.verdict));

@@ -6,6 +6,7 @@ mod junit;
 use serde::Serialize;
 
 use crate::hazard::{About, Seen, Verdict};
+use crate::hazards::REPEATS;
 use crate::subject::Subject;
 use crate::transcript::Entry;
 use crate::visible::{commands, visible};
@@ -90,7 +91,29 @@ impl Report {
         }
         text.push_str(&self.summary());
         text.push('\n');
+        if let Some(unjudged) = self.unjudged() {
+            text.push_str(&format!("{unjudged}\n"));
+        }
         text
+    }
+
+    /// What the run was to say first of all and does not, and how to get it, in one line.
+    pub fn unjudged(&self) -> Option<String> {
+        let is_open = |finding: &&Finding| {
+            let is_repeat = REPEATS.contains(&finding.about.id);
+            let verdict = finding.verdict;
+            is_repeat && matches!(verdict, Verdict::NotApplicable | Verdict::CouldNotTell)
+        };
+        let open: Vec<&Finding> = self.findings.iter().filter(is_open).collect();
+        let first = open.first()?;
+        let leave = match first.verdict {
+            Verdict::NotApplicable => " (--allow-effects, if it is not read-only)",
+            _ => "",
+        };
+        let why = format!("{}{leave}", first.seen);
+        let ids: Vec<&str> = open.iter().map(|finding| finding.about.id).collect();
+        let ids = ids.join(", ");
+        Some(format!("NOT JUDGED: whether a call that is sent again runs twice ({ids}): {why}"))
     }
 
     /// How many of each verdict, in one line.

@@ -15,7 +15,9 @@ use tokio::time::timeout;
 use tower_service::Service as _;
 
 use super::WireError;
-use crate::limits::{CONNECT_MAX_MS, ms};
+use crate::limits::{CONNECT_MAX_MS, QUOTED_CHARS_MAX, ms};
+use crate::run::shown;
+use crate::visible::beginning;
 
 /// A connection: its bytes as they are in clear text.
 pub(super) type Io = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
@@ -25,8 +27,13 @@ pub(super) type Io = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 #[non_exhaustive]
 pub enum SetUpError {
     /// Not `http://HOST...` or `https://HOST...`.
-    #[error("this is no URL of an MCP server: it must begin with http:// or https:// and a host")]
-    Url,
+    #[error(
+        "`{url}` is no URL of an MCP server: it must begin with http:// or https:// and a host"
+    )]
+    Url {
+        /// What was given, without what may be secret in it.
+        url: String,
+    },
     /// The file of certificate authorities cannot be used.
     #[error("the CA file `{path}` cannot be used: {what}; it must be PEM text that can be read")]
     Authorities {
@@ -57,11 +64,12 @@ impl Dialer {
     /// # Errors
     /// See [`SetUpError`].
     pub fn new(url: &str, ca_file: Option<&Path>) -> Result<Self, SetUpError> {
-        let uri: Uri = url.parse().map_err(|_| SetUpError::Url)?;
+        let refused = || SetUpError::Url { url: beginning(&shown(url), QUOTED_CHARS_MAX) };
+        let uri: Uri = url.parse().map_err(|_| refused())?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         let has_host = uri.authority().is_some_and(|authority| !authority.host().is_empty());
         if !is_web || !has_host {
-            return Err(SetUpError::Url);
+            return Err(refused());
         }
         let roots = authorities(uri.scheme_str() == Some("https"), ca_file)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

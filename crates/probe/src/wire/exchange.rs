@@ -156,6 +156,11 @@ impl Exchange {
         Ok(items)
     }
 
+    /// What came so far of a body that is no stream.
+    pub fn plain(&self) -> &[u8] {
+        &self.plain
+    }
+
     async fn fill_now(&mut self) -> Result<bool, WireError> {
         if !matches!(self.io.inner(), hyper_rustls::MaybeHttpsStream::Http(_)) {
             return self.fill(Instant::now()).await;

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     AnswersDuringReplays,
     ServesForeignIds,
     KeysLogsByRequestId,
+    /// Runs repeats, too, and replays what follows the cursor on any stream.
+    ReplaysAllOfTheSession,
     Broadcasts,
     EmptyForUnknownCursors,
     RepeatsTheCursorEvent,
@@ -243,6 +245,9 @@ impl Shared {
 
     /// What a call is answered that was sent before.
     async fn repeated(&self, session: &Session, key: &str, id: &Value) -> Option<(u16, Value)> {
+        if self.has(Fault::ReplaysAllOfTheSession) {
+            return None;
+        }
         let same = session.all().into_iter().filter(|stream| stream.key == key);
         let stream = same.into_iter().find(|one| !one.delivered.load(Ordering::SeqCst))?;
         let mut watch = stream.watch();
@@ -446,13 +451,16 @@ impl Shared {
         if self.has(Fault::ShufflesReplays) {
             events.sort_by_key(|(id, _)| id.chars().rev().collect::<String>());
         }
-        if self.has(Fault::KeysLogsByRequestId) {
-            let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-            let others = sessions.iter().flat_map(|session| session.all());
-            let same = others.filter(|one| one.request == stream.request);
-            for other in same.filter(|one| !Arc::ptr_eq(one, stream)) {
-                events.extend(other.events.lock().unwrap().iter().cloned());
-            }
+        let mixed: fn(&Stream, &Stream) -> bool = match self.fault {
+            Some(Fault::KeysLogsByRequestId) => |one, other| one.request == other.request,
+            Some(Fault::ReplaysAllOfTheSession) => |one, other| one.session == other.session,
+            _ => |_, _| false,
+        };
+        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
+        let others = sessions.iter().flat_map(|session| session.all());
+        let same = others.filter(|one| mixed(one, stream));
+        for other in same.filter(|one| !Arc::ptr_eq(one, stream)) {
+            events.extend(other.events.lock().unwrap().iter().cloned());
         }
         if !events.is_empty() {
             http::events(socket, &events).await?;
