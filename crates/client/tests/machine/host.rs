@@ -253,3 +253,14 @@ fn a_subscription_keeps_the_hosts_id_and_is_asked_for_again_for_as_long_as_it_wo
     assert_eq!(world.delivered(), end);
     assert_eq!(world.machine.pending_calls(), 0);
 }
+
+#[test]
+fn a_call_whose_method_fits_no_header_ends_at_once() {
+    let mut world = World::new();
+    world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "m\nx",
+        "params": { "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } } }));
+    world.nothing_opened();
+    let error = world.delivered();
+    assert_eq!((&error["id"], &error["error"]["data"]["mayHaveRun"]), (&json!(1), &json!(false)));
+    assert_eq!(world.machine.pending_calls(), 0);
+}
