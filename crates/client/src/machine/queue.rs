@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use rejoin_core::backoff::Backoff;
 use rejoin_core::message::IdKey;
 
@@ -160,6 +161,12 @@ impl Machine {
 
     fn post_call(&mut self, key: CallKey) {
         let Some((request, acks)) = self.compose_call(key) else { return };
+        let mut values = request.headers.iter().map(|(_, value)| HeaderValue::from_str(value));
+        if values.any(|value| value.is_err()) {
+            // It would fit none later either.
+            self.not_arrived(key);
+            return self.fail(key, "something in it, such as its method, fits no HTTP header");
+        }
         let exchange = self.open(Purpose::Call(key), request, acks);
         if let Some(call) = self.calls.get_mut(&key) {
             call.state = State::Posted(exchange);

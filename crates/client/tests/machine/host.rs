@@ -295,3 +295,14 @@ fn a_server_that_fails_on_a_notification_holds_calls_only_for_a_while() {
     assert!((max_ms..2 * max_ms).contains(&waited_ms), "{waited_ms} ms");
     assert!(world.told().contains("refused it with status 500"), "{}", world.told());
 }
+
+#[test]
+fn a_call_whose_method_fits_no_header_ends_at_once() {
+    let mut world = World::new();
+    world.host(json!({ "jsonrpc": "2.0", "id": 1, "method": "m\nx",
+        "params": { "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } } }));
+    world.nothing_opened();
+    let error = world.delivered();
+    assert_eq!((&error["id"], &error["error"]["data"]["mayHaveRun"]), (&json!(1), &json!(false)));
+    assert_eq!(world.machine.pending_calls(), 0);
+}
