@@ -294,7 +294,9 @@ async fn a_server_that_is_not_there_yet_is_waited_for() -> Result<(), Failure> {
     host.sender.send(ping.to_string()).await?;
     // It is said that it cannot be reached; then it comes up.
     let notice = timeout(TEST_MAX, host.receiver.recv()).await?;
-    assert!(matches!(notice, Some(FromServer::Notice(_))), "{notice:?}");
+    let Some(FromServer::Notice(notice)) = notice else { panic!("{notice:?}") };
+    let told = format!("http://{address}/mcp cannot be reached (");
+    assert!(notice.to_string().starts_with(&told), "{notice}");
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {

@@ -202,7 +202,7 @@ impl Machine {
             return self.fail(key, &what);
         }
         let again_ms = call.backoff.next_ms(random);
-        self.notice(Notice::Unreachable { what, again_ms });
+        self.unreachable(what, again_ms);
         self.requeue(key, now_ms.saturating_add(again_ms));
     }
 
@@ -219,7 +219,13 @@ impl Machine {
         let again_ms = note.backoff.next_ms(random);
         note.not_before_ms = now_ms.saturating_add(again_ms);
         self.queue.push_front(super::Queued::Note(number));
-        self.notice(Notice::Unreachable { what, again_ms });
+        self.unreachable(what, again_ms);
+    }
+
+    /// Tells that nothing could be sent to the server.
+    pub(super) fn unreachable(&mut self, what: String, again_ms: u64) {
+        let server = self.settings.server.clone();
+        self.notice(Notice::Unreachable { server, what, again_ms });
     }
 
     /// A connection that ended, after its answer or without.

@@ -36,6 +36,8 @@ pub enum Notice {
     },
     /// The server cannot be reached; it is tried again.
     Unreachable {
+        /// Where: its URL without what may be secret in it.
+        server: String,
         /// What was found.
         what: String,
         /// When.
@@ -146,8 +148,8 @@ impl fmt::Display for Notice {
             Self::SentAgain { call, because } => {
                 write!(f, "{call} is sent again: {because}")
             }
-            Self::Unreachable { what, again_ms } => {
-                write!(f, "the server cannot be reached ({what}); again in {again_ms} ms")
+            Self::Unreachable { server, what, again_ms } => {
+                write!(f, "{server} cannot be reached ({what}); again in {again_ms} ms")
             }
             Self::Failed { call, what, may_have_run } => {
                 let ran = if *may_have_run { "it may have run" } else { "it did not run" };

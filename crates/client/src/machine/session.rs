@@ -370,7 +370,7 @@ impl Machine {
             return self.give_up_reopening(what);
         }
         self.session.reopening = Reopening::Waiting { at_ms, since_ms, backoff };
-        self.notice(Notice::Unreachable { what: what.to_owned(), again_ms: wait_ms });
+        self.unreachable(what.to_owned(), wait_ms);
     }
 
     /// No session can be had: whatever waits for one ends.
