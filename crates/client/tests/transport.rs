@@ -295,7 +295,7 @@ async fn a_server_that_is_not_there_yet_is_waited_for() -> Result<(), Failure> {
     // It is said that it cannot be reached; then it comes up.
     let notice = timeout(TEST_MAX, host.receiver.recv()).await?;
     let Some(FromServer::Notice(notice)) = notice else { panic!("{notice:?}") };
-    let told = format!("http://{address}/mcp cannot be reached (");
+    let told = format!("nothing can be sent to http://{address}/mcp (");
     assert!(notice.to_string().starts_with(&told), "{notice}");
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {

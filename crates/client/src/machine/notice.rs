@@ -34,7 +34,8 @@ pub enum Notice {
         /// Why that is safe.
         because: Because,
     },
-    /// The server cannot be reached; it is tried again.
+    /// Nothing can be sent to the server: it cannot be reached, or the credential cannot be had. It
+    /// is tried again.
     Unreachable {
         /// Where: its URL without what may be secret in it.
         server: String,
@@ -149,7 +150,8 @@ impl fmt::Display for Notice {
                 write!(f, "{call} is sent again: {because}")
             }
             Self::Unreachable { server, what, again_ms } => {
-                write!(f, "{server} cannot be reached ({what}); again in {again_ms} ms")
+                // It may be the credential that cannot be had.
+                write!(f, "nothing can be sent to {server} ({what}); again in {again_ms} ms")
             }
             Self::Failed { call, what, may_have_run } => {
                 let ran = if *may_have_run { "it may have run" } else { "it did not run" };
