@@ -7,7 +7,7 @@ use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOCATION, PROXY_AUTHORIZATION,
     RETRY_AFTER, USER_AGENT,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -101,13 +101,12 @@ impl Transport {
                 if matches!(end, Some(Answer::Ended | Answer::Body(_))) {
                     self.pool.keep(link);
                 }
-                let end = match end {
-                    Some(end) if parts.status.is_success() => end,
-                    Some(Answer::Body(body)) => Answer::Body(body),
-                    // A refusal whose body cannot be had is one by its status.
-                    _ => Answer::Body(Bytes::new()),
+                let end = end.unwrap_or_else(|| Answer::Broken("its body does not end".to_owned()));
+                let is_told = match end {
+                    Answer::Broken(_) => is_told_by_status(parts.status, &parts.headers),
+                    _ => false,
                 };
-                answers.tell(id, end).await;
+                answers.tell(id, if is_told { Answer::Body(Bytes::new()) } else { end }).await;
             }
         }
     }
@@ -270,6 +269,14 @@ impl Transport {
         }
         Answer::Body(whole.freeze())
     }
+}
+
+/// Whether a refusal is clear though its body cannot be had: by a status that no body changes, or
+/// because the body will never be one that this client reads. What a Rejoin refuses (409, 503) is in
+/// the body: one that broke off is asked for again.
+fn is_told_by_status(status: StatusCode, headers: &HeaderMap) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 405 | 407 | 501)
+        || (!status.is_success() && is_encoded(headers))
 }
 
 /// Why a transport cannot be set up.

@@ -34,3 +34,18 @@ async fn a_refusal_whose_body_cannot_be_had_is_one_by_its_status() -> Result<(),
     }
     Ok(())
 }
+
+/// A Rejoin says in the body whether the call ran, and what to do.
+#[tokio::test]
+async fn a_refusal_that_says_more_in_its_body_is_none_if_that_broke_off() -> Result<(), Failure> {
+    let head = "HTTP/1.1 409 Conflict\r\nContent-Type: application/json\r\n";
+    let refusal = Act::SayAndClose(format!("{head}Content-Length: 100\r\n\r\n{{"));
+    let server =
+        Played::start(move |_, request| opening(request).unwrap_or_else(|| refusal.clone()))
+            .await?;
+    let mut host = Host::open(&config(&server)).await?;
+    let error = within("an answer", SOON, host.call(1)).await??;
+    assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
+    assert!(error["error"]["data"]["status"].is_null(), "{error}");
+    Ok(())
+}
