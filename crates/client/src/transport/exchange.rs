@@ -272,8 +272,8 @@ impl Transport {
 }
 
 /// Whether a refusal is clear though its body cannot be had: by a status that no body changes, or
-/// because the body will never be one that this client reads. What a Rejoin refuses (409, 503) is in
-/// the body: one that broke off is asked for again.
+/// because the body will never be one that this client reads. What a Rejoin refuses (409, 503) is
+/// in the body: one that broke off is asked for again.
 fn is_told_by_status(status: StatusCode, headers: &HeaderMap) -> bool {
     matches!(status.as_u16(), 401 | 403 | 405 | 407 | 501)
         || (!status.is_success() && is_encoded(headers))
