@@ -2,10 +2,55 @@
 
 use serde_json::Value;
 
+use crate::bench::{Bench, cursor};
 use crate::hazard::Seen;
-use crate::reading::Reading;
+use crate::reading::{Reading, Until};
+use crate::session::Trouble;
 use crate::subject::{Call, Subject};
 use crate::tail::bare;
+
+/// What repairs a server that runs a repeat of a call whose stream was cut.
+pub(crate) const REPEAT_FIX: &str = "Key what runs by the call, not by the connection: refuse the \
+    repeat with a cursor to resume from, or give it the recorded answer; Rejoin in front does both";
+
+/// How a call is sent again whose stream was cut after two events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Byte for byte, while it runs.
+    SameBody,
+    /// With a new id, while it runs.
+    NewId,
+    /// With a new id, when it has ended.
+    NewIdAfterEnd,
+}
+
+impl Again {
+    /// Plays it: the call, the cut, the repeat, and the first stream resumed.
+    pub(crate) async fn play(self, bench: &Bench<'_>) -> Result<Seen, Trouble> {
+        let subject = match bench.lasting() {
+            Ok(subject) => subject,
+            Err(seen) => return Ok(seen),
+        };
+        let session = bench.session().await?;
+        let (counted, first) = (bench.count().await?, Call::new(&subject.tool));
+        let before = bench.cut(&session, subject, &first, 2).await?;
+        if self == Self::NewIdAfterEnd {
+            bench.let_end(subject).await;
+        }
+        let second = if self == Self::SameBody { first.clone() } else { Call::new(&subject.tool) };
+        let mut exchange = session.post(&second.message).await?;
+        let answer = Reading::of(&mut exchange, Until::end_of(subject, &second)).await?;
+        let resumed = match cursor(&before) {
+            Ok(cursor) => Some(bench.resume(&session, subject, &first, &cursor).await?),
+            Err(_) => None,
+        };
+        let counted = counted.zip(bench.count().await?);
+        let (resumed, answer, before) = (resumed.as_ref(), &answer, &before);
+        let repeat =
+            Repeat { subject, first: &first, second: &second, before, answer, resumed, counted };
+        Ok(repeat.seen())
+    }
+}
 
 /// All that was seen of a call and its repeat.
 pub(crate) struct Repeat<'a> {
