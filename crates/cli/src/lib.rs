@@ -3,7 +3,6 @@
 
 mod args;
 mod bridge;
-mod causes;
 mod config;
 mod demo;
 #[cfg(feature = "fuzz")]
@@ -25,6 +24,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use rejoin_core::causes;
 
 use crate::args::{Args, Command, ServeArgs};
 

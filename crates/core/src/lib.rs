@@ -4,6 +4,7 @@
 //! [`policy::decide`], the numbered rows that judge every POST, and [`session::Session`], the state
 //! machine that feeds it: inputs and `now` go in, one durable batch and effects come out.
 pub mod backoff;
+pub mod causes;
 pub mod cursor;
 pub mod effect;
 pub mod id;

@@ -86,8 +86,9 @@ fn options_of(names: &[&str], grace: Option<OwedGrace>, settings: &[LimitSetting
 
 #[cfg(test)]
 mod tests {
+    use rejoin_core::causes::told;
+
     use super::*;
-    use crate::causes::told;
 
     fn taken(grace: Option<&str>, limits: &[&str]) -> Result<Limits, String> {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
+use rejoin_core::causes;
 use rejoin_gateway::gateway::Gateway;
 use rejoin_gateway::subjects::{Subjects, SubjectsError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
-
-use crate::causes;
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]

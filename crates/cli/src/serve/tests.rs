@@ -1,9 +1,9 @@
 use clap::Parser;
+use rejoin_core::causes::told;
 
 use super::upstream::UpstreamChoice;
 use super::*;
 use crate::args::{Args, Command};
-use crate::causes::told;
 
 fn options(arguments: &[&str]) -> Result<ServeOptions, ServeError> {
     let whole = ["rejoin", "serve"].iter().chain(arguments);

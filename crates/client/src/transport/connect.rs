@@ -8,6 +8,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::Matcher;
+use rejoin_core::causes::told;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -131,20 +132,6 @@ where
     ready.map_err(|error| told(&*error.into()))?;
     let io = connector.call(uri).await.map_err(|error| told(&*error.into()))?;
     Ok(Box::new(io))
-}
-
-/// An error with its causes.
-pub(super) fn told(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 fn tcp(limits: &ClientLimits) -> HttpConnector {

@@ -11,11 +11,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use rejoin_core::causes::told;
 use rejoin_core::sse::Decoder;
 use tokio::time::timeout;
 
 use super::answers::Answers;
-use super::connect::{Connector, TlsError, told};
+use super::connect::{Connector, TlsError};
 use super::credential::Keeper;
 use super::pool::{Link, Pool};
 use super::{Config, CredentialError, UrlError, target};

@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// The error's message, followed by those of its causes that it does not hold itself. Some errors
 /// put their cause in the middle of the sentence, before what to do.
-pub(crate) fn told(error: &dyn Error) -> String {
+pub fn told(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
