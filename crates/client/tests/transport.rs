@@ -8,9 +8,11 @@ mod refused;
 #[path = "transport/unreadable.rs"]
 mod unreadable;
 
+use std::fs;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rejoin_client::{Client, Config, Credential, FromServer, Proxies, Receiver, Sender};
 use rejoin_testkit::failure::Failure;
@@ -116,8 +118,36 @@ async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<Reques
             let _closed = SockRef::from(&stream).set_linger(Some(Duration::ZERO)).is_err();
         }
         if is_last {
+            if !resets {
+                end(&stream);
+            }
             return;
         }
+    }
+}
+
+/// Ends a connection, and holds the thread, which is the client's too, until the client's kernel
+/// knows: on a loaded machine that may come after the answer has been read.
+fn end(stream: &TcpStream) {
+    let Ok(address) = stream.local_addr() else { return };
+    if SockRef::from(stream).shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let peer = stream.peer_addr().map_or(0, |peer| peer.port());
+    let (local, peer) = (format!(":{:04X}", address.port()), format!(":{peer:04X}"));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let is_awaited = sockets.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().take(4).collect();
+            // FIN-WAIT-1: the FIN has left and nobody has acknowledged it.
+            let is_of = |from: &str, to: &str| from.ends_with(&local) && to.ends_with(&peer);
+            matches!(fields[..], [_, from, to, "04"] if is_of(from, to))
+        });
+        if !is_awaited {
+            return;
+        }
+        std::thread::yield_now();
     }
 }
 
