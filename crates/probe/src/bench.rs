@@ -1,6 +1,9 @@
 //! What a hazard has to work with: sessions that are ended for it, calls that it can cut.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::command;
 use crate::hazard::Seen;
@@ -33,12 +36,14 @@ pub(crate) struct Bench<'a> {
     pub(crate) target: &'a Target,
     pub(crate) plan: &'a Plan,
     pub(crate) transcript: Transcript,
-    sessions: Mutex<Vec<Session>>,
+    sessions: Arc<Mutex<Vec<Session>>>,
+    /// Sessions on their way. Whoever waits for one may be stopped: the server has it all the same.
+    openings: Mutex<JoinSet<()>>,
 }
 
 impl<'a> Bench<'a> {
     pub(crate) fn new(target: &'a Target, plan: &'a Plan, transcript: Transcript) -> Self {
-        Self { target, plan, transcript, sessions: Mutex::default() }
+        Self { target, plan, transcript, sessions: Arc::default(), openings: Mutex::default() }
     }
 
     /// A new session, ended with the hazard.
@@ -48,10 +53,19 @@ impl<'a> Bench<'a> {
 
     /// The same of an older revision.
     pub(crate) async fn session_of(&self, revision: &str) -> Result<Session, Trouble> {
-        let session = Session::open(self.target, &self.transcript, revision).await?;
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.push(session.clone());
-        Ok(session)
+        let (target, transcript) = (self.target.clone(), self.transcript.clone());
+        let (revision, sessions) = (revision.to_owned(), Arc::clone(&self.sessions));
+        let (told, opened) = oneshot::channel();
+        let opening = async move {
+            let opened = Session::open(&target, &transcript, &revision).await;
+            if let Ok(session) = &opened {
+                sessions.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+            }
+            let _nobody_waits = told.send(opened);
+        };
+        self.openings.lock().unwrap_or_else(PoisonError::into_inner).spawn(opening);
+        let lost = || Err(Trouble::Unexpected("the opening of a session broke off".to_owned()));
+        opened.await.unwrap_or_else(|_| lost())
     }
 
     /// Whether the server opened one.
@@ -59,8 +73,13 @@ impl<'a> Bench<'a> {
         !self.sessions.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Ends all of its sessions.
+    /// Ends all of its sessions, those on their way too.
     pub(crate) async fn end(&self) {
+        let mut openings = {
+            let mut held = self.openings.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *held)
+        };
+        while openings.join_next().await.is_some() {}
         let sessions = {
             let mut held = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *held)

@@ -85,8 +85,18 @@ impl Session {
         transcript.hide(&session.id);
         session.result = response["result"].clone();
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        session.post(&initialized).await?.head().await?;
-        Ok(session)
+        match session.begin(&initialized).await {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                session.delete().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(&self, initialized: &Value) -> Result<(), Trouble> {
+        self.post(initialized).await?.head().await?;
+        Ok(())
     }
 
     /// What is sent before a session is open.

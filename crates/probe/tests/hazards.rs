@@ -183,18 +183,28 @@ async fn a_tool_with_effects_is_called_only_with_leave() {
     assert_eq!(server.sessions(), 0, "no session is left behind");
 }
 
+/// After so many lines of a hazard's transcript: a session may be on its way then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_stopped_ends_its_sessions() {
-    let server = Server::start(None).await;
-    let mut options = options(&server, &[]);
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    options.stop = Some(stopped);
-    let watcher = move |notice: &rejoin_probe::Notice<'_>| {
-        if matches!(notice, rejoin_probe::Notice::Begins(_, 2, _)) {
-            stop.send(true).unwrap();
-        }
-    };
-    let error = rejoin_probe::run(&options, Arc::new(watcher)).await.unwrap_err();
-    assert!(matches!(error, rejoin_probe::RunError::Stopped), "{error}");
-    assert_eq!(server.sessions(), 0);
+    for lines in 0..8 {
+        let server = Server::start(Some(Fault::AnswersNotificationsLate)).await;
+        let mut options = options(&server, &["session-status"]);
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        options.stop = Some(stopped);
+        let left = std::sync::Mutex::new(None);
+        let watcher = move |notice: &rejoin_probe::Notice<'_>| {
+            let mut left = left.lock().unwrap();
+            match (notice, *left) {
+                (rejoin_probe::Notice::Begins(..), None) => *left = Some(lines),
+                (rejoin_probe::Notice::Line(_), Some(more)) if more > 0 => *left = Some(more - 1),
+                _ => {}
+            }
+            if *left == Some(0) {
+                stop.send(true).unwrap();
+            }
+        };
+        let error = rejoin_probe::run(&options, Arc::new(watcher)).await.unwrap_err();
+        assert!(matches!(error, rejoin_probe::RunError::Stopped), "{error}");
+        assert_eq!(server.sessions(), 0, "stopped after {lines} lines");
+    }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     IgnoresTheVersion,
     IgnoresAccept,
     AnswersNotifications,
+    /// Which is none, but leaves a client time to change its mind.
+    AnswersNotificationsLate,
     LetsEveryOriginIn,
     CountsItsSessions,
     RefusesWithoutReason,
@@ -198,6 +200,9 @@ impl Shared {
     ) -> io::Result<()> {
         let (id, method) = (&request.body["id"], request.body["method"].as_str());
         if id.is_null() {
+            if self.has(Fault::AnswersNotificationsLate) {
+                sleep(GONE_MAX).await;
+            }
             let is_odd = self.has(Fault::AnswersNotifications);
             return http::answer(socket, if is_odd { 200 } else { 202 }, &[], None).await;
         }
