@@ -181,6 +181,13 @@ pub struct Step {
     pub id: Option<String>,
 }
 
+impl Heard {
+    /// What it reports, if it is progress.
+    pub(crate) fn step(&self) -> Option<f64> {
+        Step::of(self).map(|step| step.progress)
+    }
+}
+
 impl Step {
     fn of(heard: &Heard) -> Option<Self> {
         let message = heard.message.as_ref()?;
