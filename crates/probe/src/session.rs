@@ -78,7 +78,9 @@ impl Session {
             "clientInfo": { "name": "rejoin-probe", "version": env!("CARGO_PKG_VERSION") },
         });
         let mut exchange = session.post(&request("initialize", "initialize", &params)).await?;
-        let head = exchange.head().await?;
+        let head = exchange.head().await.map_err(|error| Trouble::NoSession {
+            what: format!("initialize: {error}; is there an MCP server at this URL?"),
+        })?;
         head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
         transcript.hide(&session.id);
         let reading = Reading::of(&mut exchange, Until::response(&json!("initialize"))).await?;
@@ -233,7 +235,7 @@ fn unopened(head: &Head, reading: &Reading, body: &[u8]) -> String {
     match head.status {
         300..=399 => format!("{what}; it points to {}: probe that URL", kind("location")),
         401 | 403 => format!("{what}; give credentials with --auth or --header"),
-        404 | 405 => format!("{what}; check the path of the URL (it often ends in /mcp)"),
+        404 | 405 | 501 => format!("{what}; check the path of the URL (it often ends in /mcp)"),
         _ if reading.error().is_some() => what,
         500..=599 => format!("{what}; the server, or one behind it, failed: see its log"),
         _ => format!("{what}; is this the URL of an MCP server (it often ends in /mcp)?"),

@@ -244,7 +244,8 @@ macro_rules! refused {
 }
 
 refused! {
-    a_server_that_says_nothing_is_waited_for_and_left: Silent, "no answer within";
+    a_server_that_says_nothing_is_waited_for_and_left: Silent,
+        "opens no session: initialize: no answer within 10000 ms; is there an MCP server";
     a_head_without_end_is_cut_off: EndlessHead, "bytes of a head";
     interim_answers_without_end_are_left: EndlessInterim, "no answer within";
     a_chunk_line_without_end_is_cut_off: EndlessChunkLine, "does not end";

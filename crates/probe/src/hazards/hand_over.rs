@@ -83,10 +83,14 @@ async fn from_the_first(bench: &Bench<'_>, subject: &Subject) -> Result<Tail, Tr
         wait_until(aim.moment()).await;
         let sent = Instant::now();
         let mut exchange = session.get(Some(&cursor)).await?;
-        let piece = Reading::of(&mut exchange, Until::steps(subject, wanted)).await?;
+        let until = Until::steps(subject, wanted).or_response(&call);
+        let piece = Reading::of(&mut exchange, until).await?;
         exchange.reset();
         let places = places(subject, &piece);
-        let last = places.iter().copied().max().unwrap_or_default();
+        let last = match piece.response(&call.id) {
+            Some(_) => subject.steps.len(),
+            None => places.iter().copied().max().unwrap_or_default(),
+        };
         gaps = gaps.max((1..last).filter(|place| !places.contains(place)).count());
         if !aim.correct(sent, &piece, last) {
             break;

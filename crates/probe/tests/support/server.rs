@@ -15,7 +15,7 @@ use super::faults::Fault;
 use super::http::{self, Request};
 use super::log::Session;
 
-/// What the kernel takes of an answer that nobody reads: hundreds of kilobytes stall, not megabytes.
+/// What the kernel takes of an answer that nobody reads: hundreds of kilobytes are enough to stall.
 const SEND_BYTES: usize = 32 * 1024;
 
 pub(crate) struct Server {
