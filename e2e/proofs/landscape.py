@@ -1,11 +1,12 @@
 """`rejoin probe` against stock servers, bare and behind Rejoin: the table of docs/landscape.md.
 
-    python3 e2e/proofs/landscape.py [--write] [--only NAME...]
+    python3 e2e/proofs/landscape.py [--write] [--only NAME...] [--hazard HAZARD...]
 
 Each server is a published version as it is pinned here, on loopback; the tools are those of
-e2e/servers. `--write` puts the table and the date into docs/landscape.md; without it the table is
-printed. The exit status is 0 if every server could be probed and nothing bad was found behind
-Rejoin.
+e2e/servers. `--write` puts the table and the date into docs/landscape.md, which takes all servers
+and all hazards; without it the table is printed. `--only` and `--hazard` choose some. One probe
+runs at a time, so that none disturbs the races of another. The exit status is 0 if every server
+could be probed and nothing bad was found behind Rejoin; a table with a gap is not written.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,15 +33,24 @@ PAGE = HERE.parent.parent / "docs" / "landscape.md"
 START_SECONDS = 60
 PROBE_SECONDS = 600
 BUILD_SECONDS = 900
+# For all probes together, without what is installed and built before them.
+TOTAL_SECONDS = 1200
 # Built beside the conformance server: they have the same dependencies.
 RMCP_BINARY = HERE.parent.parent / "target/e2e-conformance/debug/rmcp-tools"
 MARKS = {"safe": "safe", "hazard": "**hazard**", "violation": "**violation**",
          "not_applicable": "n/a", "could_not_tell": "?"}
-CHARGE = [
-    "--allow-effects", "--tool", "charge",
-    "--args", '{"amount":1,"events":20,"interval_ms":50}',
-    "--burst-args", '{"amount":2,"events":150,"interval_ms":0}',
-]
+# Those that say whether a call that is sent again runs twice.
+REPEATS = ["repeat-in-flight-same-id", "repeat-in-flight-new-id", "repeat-after-end-same-id",
+           "repeat-after-end-unseen", "drop-before-first-event"]
+
+
+def charge(burst):
+    """Calls of a second, and as many events as its log keeps and more at once."""
+    burst_args = json.dumps({"amount": 2, "events": burst, "interval_ms": 0})
+    return ["--allow-effects", "--tool", "charge",
+            "--args", '{"amount":1,"events":20,"interval_ms":50}', "--burst-args", burst_args]
+
+
 FLOOD = ["--flood-args", '{"amount":3,"events":2000,"interval_ms":0,"event_bytes":20000}']
 STEPS = [
     "--tool", "trigger-long-running-operation", "--args", '{"duration":1,"steps":20}',
@@ -83,7 +94,8 @@ def servers():
     typescript, sdk = "@modelcontextprotocol/server", "@modelcontextprotocol/sdk"
     tied = "--end-with-stdin"
     python = [peers.venv_bin("py2", "python"), str(SERVERS / "python_tools.py")]
-    large = [*CHARGE, *FLOOD]
+    # Logs of a hundred events a stream, and logs without such a bound.
+    small, large = [*charge(150), *FLOOD], [*charge(1500), *FLOOD]
     return {
         "everything": Server(
             f"npm server-everything {version(everything)}", peers.NPM,
@@ -91,17 +103,17 @@ def servers():
         "fastmcp": Server(
             f"PyPI fastmcp {pinned('fastmcp', 'fastmcp')}, its EventStore", "fastmcp",
             [peers.venv_bin("fastmcp", "python"), str(SERVERS / "fastmcp_tools.py"), tied,
-             "--port"], large),
+             "--port"], small),
         "python": Server(
-            f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2", [*python, "--port"], large),
+            f"PyPI mcp {pinned('py2', 'mcp')}, no event store", "py2", [*python, "--port"], small),
         "python-store": Server(
             f"PyPI mcp {pinned('py2', 'mcp')}, store of 100 events a stream", "py2",
-            [*python, "--event-store", "--port"], large),
+            [*python, "--event-store", "--port"], small),
         "typescript1": Server(
             f"npm sdk {version(sdk)}, store of its examples", peers.NPM,
             ["node", str(SERVERS / "typescript1_tools.mjs"), "--port"], large),
         "typescript": Server(
-            f"npm server {version(typescript)}, store of sdk's examples", peers.NPM,
+            f"npm server {version(typescript)}, store of the SDK's examples", peers.NPM,
             ["node", str(SERVERS / "typescript_tools.mjs"), "--event-store", "--port"], large),
         "rmcp": Server(
             f"crates.io rmcp {locked('rmcp')}, no event store", None,
@@ -212,28 +224,53 @@ def probe(title, target, arguments):
         command = [peers.rejoin_binary(), "probe", target.url, "--json", *arguments,
                    "--restart-cmd", restarts.command]
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PROBE_SECONDS, check=False)
-    if done.returncode == 2:
+    report = json.loads(done.stdout) if done.stdout else {}
+    if done.returncode == 2 or report.get("lost", True):
         raise RuntimeError(f"the probe could not run against {target.url}")
-    return title, {one["id"]: one for one in json.loads(done.stdout)["findings"]}
+    return title, {one["id"]: one for one in report["findings"]}
 
 
-def run(names):
-    """The columns: (title, findings)."""
+def both(name, server, chosen):
+    """Two columns: a server bare, and behind Rejoin."""
+    arguments = [*server.arguments, *chosen]
+    with Running(server.command) as running, tempfile.TemporaryDirectory() as folder:
+        bare = probe(server.title, running, arguments)
+        guarding = Guarding(running.url, folder)
+        try:
+            return [bare, probe(f"{name} behind Rejoin", guarding, arguments)]
+        finally:
+            guarding.gateway.__exit__()
+
+
+def run(names, chosen):
+    """The columns: (title, findings); and the names of servers that could not be probed."""
     known = servers()
     peers.install(sorted({known[name].part for name in names} - {None}))
     if "rmcp" in names:
         peers.run([["cargo", "build", "--locked", "--quiet"]], SERVERS / "rmcp", BUILD_SECONDS)
-    columns = []
+    columns, failed, began = [], [], time.monotonic()
     for name in names:
-        server = known[name]
-        with Running(server.command) as running, tempfile.TemporaryDirectory() as folder:
-            columns.append(probe(server.title, running, server.arguments))
-            guarding = Guarding(running.url, folder)
-            try:
-                columns.append(probe(f"{name} behind Rejoin", guarding, server.arguments))
-            finally:
-                guarding.gateway.__exit__()
-    return columns
+        try:
+            if time.monotonic() - began > TOTAL_SECONDS:
+                raise RuntimeError(f"{TOTAL_SECONDS} s are over")
+            columns += both(name, known[name], chosen)
+        except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed.append(name)
+    return columns, failed
+
+
+def twice(columns):
+    """On how many servers a call that was sent again ran twice."""
+    def count(chosen):
+        bad = [findings for findings in chosen
+               if any("2 executions" in findings[one]["seen"] for one in REPEATS)]
+        return f"{len(bad)} of {len(chosen)}"
+
+    guarded = [findings for title, findings in columns if title.endswith("behind Rejoin")]
+    bare = [findings for title, findings in columns if not title.endswith("behind Rejoin")]
+    return (f"A call that is sent again runs twice on **{count(bare)}** servers, and on "
+            f"**{count(guarded)}** behind Rejoin.")
 
 
 def cell(finding):
@@ -245,7 +282,8 @@ def cell(finding):
 def table(columns):
     """The table in Markdown, and below it what was seen."""
     hazards = list(columns[0][1])
-    lines = ["| | " + " | ".join(title for title, _ in columns) + " |",
+    lines = [twice(columns), ""] if set(REPEATS) <= set(hazards) else []
+    lines += ["| | " + " | ".join(title for title, _ in columns) + " |",
              "|---" * (len(columns) + 1) + "|"]
     for hazard in hazards:
         cells = [cell(findings[hazard]) for _, findings in columns]
@@ -263,10 +301,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write docs/landscape.md")
     parser.add_argument("--only", nargs="+", choices=sorted(servers()), help="some servers")
+    parser.add_argument("--hazard", nargs="+", default=[], metavar="HAZARD",
+                        help="some hazards (`rejoin probe --list`)")
     args = parser.parse_args()
-    columns = run(args.only or list(servers()))
+    if args.write and (args.only or args.hazard):
+        parser.error("--write takes all servers and all hazards")
+    chosen = [word for hazard in args.hazard for word in ("--only", hazard)]
+    columns, failed = run(args.only or list(servers()), chosen)
+    if not columns:
+        return 1
     text = table(columns)
-    if args.write:
+    if args.write and not failed:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         head, _, rest = PAGE.read_text().partition("<!-- table -->\n")
         tail = rest.partition("<!-- end of table -->\n")[2]
@@ -279,7 +324,7 @@ def main():
            if finding["verdict"] in ("hazard", "violation")]
     for finding in bad:
         print(f"behind Rejoin: {finding['id']}: {finding['seen']}", file=sys.stderr)
-    return 1 if bad else 0
+    return 1 if bad or failed else 0
 
 
 if __name__ == "__main__":

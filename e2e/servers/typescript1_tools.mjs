@@ -5,7 +5,7 @@
 //   node typescript1_tools.mjs [--port N] < pipe
 
 import { randomUUID } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
+import { setImmediate as turn, setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 import { createMcpExpressApp } from "@modelcontextprotocol/sdk/server/express.js";
@@ -22,7 +22,9 @@ const answer = (text) => ({ content: [{ type: "text", text }] });
 async function charge({ amount, events, interval_ms, event_bytes }, extra) {
   const progressToken = extra._meta?.progressToken;
   for (let progress = 1; progress <= events; progress += 1) {
-    await pause(interval_ms, undefined, { signal: extra.signal });
+    // No timer without an interval: the least that one waits is a millisecond.
+    if (interval_ms > 0) await pause(interval_ms, undefined, { signal: extra.signal });
+    else if (progress % 32 === 0) await turn(undefined, { signal: extra.signal });
     if (progressToken === undefined) continue;
     const message = `event ${progress}`.padEnd(event_bytes, ".");
     const params = { progressToken, progress, total: events, message };

@@ -11,7 +11,7 @@
 import { randomUUID } from "node:crypto";
 import { closeSync, fdatasyncSync, openSync, writeSync } from "node:fs";
 import { createServer } from "node:http";
-import { setTimeout as pause } from "node:timers/promises";
+import { setImmediate as turn, setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 import {
@@ -49,7 +49,9 @@ async function charge({ amount, events, interval_ms, event_bytes, fail }, { mcpR
   count("charge", { amount });
   const progressToken = mcpReq._meta?.progressToken;
   for (let progress = 1; progress <= events; progress += 1) {
-    await pause(interval_ms, undefined, { signal: mcpReq.signal });
+    // No timer without an interval: the least that one waits is a millisecond.
+    if (interval_ms > 0) await pause(interval_ms, undefined, { signal: mcpReq.signal });
+    else if (progress % 32 === 0) await turn(undefined, { signal: mcpReq.signal });
     if (progressToken === undefined) continue;
     const message = `event ${progress}`.padEnd(event_bytes, ".");
     const params = { progressToken, progress, total: events, message };

@@ -20,6 +20,8 @@ pub(crate) const CALL_MAX_MS: u64 = 60_000;
 pub(crate) const COMMAND_MAX_MS: u64 = 60_000;
 /// Read-only tools that are tried while one that sends progress is looked for.
 pub(crate) const TOOLS_TRIED_MAX: usize = 4;
+/// Pages of the list of tools.
+pub(crate) const TOOL_PAGES_MAX: usize = 20;
 /// Time for the first event of a tool that is only tried.
 pub(crate) const TRIAL_MAX_MS: u64 = 15_000;
 /// Shortest call that can be interrupted for sure.
@@ -45,8 +47,24 @@ pub(crate) const SILENCE_MS: u64 = 1_000;
 pub(crate) const STALLED_PING_MAX_MS: u64 = 4_000;
 /// Trials of what depends on a race.
 pub(crate) const TRIALS: usize = 3;
+/// Calls whose resumes are timed to meet the moment in which an event is made.
+pub(crate) const AIMED_CALLS: usize = 3;
+/// How long before that moment the first of these resumes is sent.
+pub(crate) const LEAD_MS: u64 = 3;
+/// By how much the next is sent earlier or later.
+pub(crate) const AIM_STEP_MICROS: u64 = 500;
+/// What the runtime's timers may be late.
+pub(crate) const TIMER_MS: u64 = 2;
 /// Trials of a new call during a replay.
-pub(crate) const OVERTAKING_TRIALS: usize = 5;
+pub(crate) const OVERTAKING_TRIALS: usize = 10;
+/// Trials without the old answer after which a log counts as too small for it.
+pub(crate) const MISSING_MAX: usize = 2;
+/// Events that a small log still has.
+pub(crate) const SHORT_TAIL_EVENTS: usize = 80;
+/// New calls during one replay.
+pub(crate) const QUICK_CALLS: usize = 4;
+/// Time from one of them to the next.
+pub(crate) const QUICK_CALL_EVERY_MS: u64 = 1;
 /// Time in which a GET must have begun to be answered before a POST follows it.
 pub(crate) const GET_FIRST_MS: u64 = 50;
 /// Time for an old answer to come after a new one.
@@ -65,6 +83,8 @@ pub(crate) const HEAD_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const EVENTS_MAX: usize = 100_000;
 /// Bytes of all events of one answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Elements of the JSON of one answer.
+pub(crate) const ELEMENTS_MAX: usize = 500_000;
 /// Time to end the sessions of a hazard.
 pub(crate) const DELETE_MAX_SECONDS: u64 = 20;
 /// Hazards in a row without a session after which the server counts as lost.
@@ -75,6 +95,8 @@ pub(crate) const SHOWN_CHARS_MAX: usize = 400;
 pub(crate) const QUOTED_CHARS_MAX: usize = 120;
 /// Bytes of a message that are looked through for session ids before it is shortened.
 pub(crate) const MASKED_BYTES_MAX: usize = 64 * 1024;
+/// Shortest value of a header field of the user's that is looked for in what a server says.
+pub(crate) const SECRET_BYTES_MIN: usize = 6;
 /// Entries of one hazard's transcript; the rest is counted.
 pub(crate) const ENTRIES_MAX: usize = 400;
 

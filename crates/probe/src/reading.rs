@@ -39,6 +39,12 @@ impl Until {
         Self { response: None, steps: Some(steps), limit }
     }
 
+    /// Or up to the response of a call, and a little beyond.
+    #[must_use]
+    pub fn or_response(self, call: &Call) -> Self {
+        Self { response: Some(call.id.clone()), ..self }
+    }
+
     /// As long as something comes within a second.
     pub fn silence() -> Self {
         Self { limit: ms(SILENCE_MS), ..Self::default() }
@@ -179,6 +185,13 @@ pub struct Step {
     pub progress: f64,
     /// The event's id.
     pub id: Option<String>,
+}
+
+impl Heard {
+    /// What it reports, if it is progress.
+    pub(crate) fn step(&self) -> Option<f64> {
+        Step::of(self).map(|step| step.progress)
+    }
 }
 
 impl Step {

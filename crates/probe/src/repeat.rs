@@ -20,6 +20,8 @@ pub(crate) enum Again {
     SameBody,
     /// With a new id, while it runs.
     NewId,
+    /// Byte for byte, when it has ended.
+    SameBodyAfterEnd,
     /// With a new id, when it has ended.
     NewIdAfterEnd,
 }
@@ -34,10 +36,13 @@ impl Again {
         let session = bench.session().await?;
         let (counted, first) = (bench.count().await?, Call::new(&subject.tool));
         let before = bench.cut(&session, subject, &first, 2).await?;
-        if self == Self::NewIdAfterEnd {
+        if matches!(self, Self::SameBodyAfterEnd | Self::NewIdAfterEnd) {
             bench.let_end(subject).await;
         }
-        let second = if self == Self::SameBody { first.clone() } else { Call::new(&subject.tool) };
+        let second = match self {
+            Self::SameBody | Self::SameBodyAfterEnd => first.clone(),
+            Self::NewId | Self::NewIdAfterEnd => Call::new(&subject.tool),
+        };
         let mut exchange = session.post(&second.message).await?;
         let answer = Reading::of(&mut exchange, Until::end_of(subject, &second)).await?;
         let resumed = match cursor(&before) {

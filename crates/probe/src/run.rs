@@ -120,11 +120,12 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
         dialer: Dialer::new(&options.url, options.ca_file.as_deref())?,
         headers: options.headers.clone(),
         requests: Arc::default(),
+        keeps_sessions: Arc::default(),
     };
     let started = Instant::now();
-    let (plan, server) = prepare(&target, options, &watcher).await?;
-    watcher(&Notice::Chosen(&plan.subject));
-    let call_ms = plan.subject.duration_ms;
+    let (plan, shown_subject, server) = prepare(&target, options, &watcher).await?;
+    watcher(&Notice::Chosen(&shown_subject));
+    let call_ms = shown_subject.duration_ms;
     if call_ms > SLOW_MIN_MS {
         watcher(&Notice::Slow { call_ms, run_seconds: guessed_seconds(call_ms, chosen.len()) });
     }
@@ -151,7 +152,7 @@ pub async fn run(options: &Options, watcher: Watcher) -> Result<Report, RunError
     Ok(Report {
         target: options.name.clone().unwrap_or_else(|| shown(&options.url)),
         server,
-        subject: plan.subject,
+        subject: shown_subject,
         requests: target.requests.load(std::sync::atomic::Ordering::Relaxed),
         lost: without_session >= LOST_AFTER,
         findings,
@@ -189,18 +190,22 @@ async fn prepare(
     target: &Target,
     options: &Options,
     watcher: &Watcher,
-) -> Result<(Plan, String), RunError> {
-    let transcript = transcript(watcher);
+) -> Result<(Plan, Subject, String), RunError> {
+    let transcript = transcript(target, watcher);
     let session = Session::open(target, &transcript, REVISION).await?;
     let planned = tokio::select! {
         planned = timeout(ms(PREPARE_MAX_SECONDS * 1_000), plan(&session, options)) => planned,
         () = stopped(options.stop.clone()) => Ok(Err(RunError::Stopped)),
     };
     session.delete().await;
-    let planned = planned.map_err(|_| RunError::Slow { seconds: PREPARE_MAX_SECONDS })?;
+    let plan = planned.map_err(|_| RunError::Slow { seconds: PREPARE_MAX_SECONDS })??;
     let info = &session.result["serverInfo"];
-    let word = |member: &str| beginning(info[member].as_str().unwrap_or("?"), QUOTED_CHARS_MAX);
-    Ok((planned?, format!("{} {}", word("name"), word("version"))))
+    let word = |member: &str| {
+        let word = session.masked(info[member].as_str().unwrap_or("?"));
+        beginning(&word, QUOTED_CHARS_MAX)
+    };
+    let subject = plan.subject.masked(|text| session.masked(text));
+    Ok((plan, subject, format!("{} {}", word("name"), word("version"))))
 }
 
 async fn plan(session: &Session, options: &Options) -> Result<Plan, RunError> {
@@ -235,9 +240,14 @@ async fn plan(session: &Session, options: &Options) -> Result<Plan, RunError> {
     })
 }
 
-fn transcript(watcher: &Watcher) -> Transcript {
+fn transcript(target: &Target, watcher: &Watcher) -> Transcript {
     let watcher = Arc::clone(watcher);
-    Transcript::new(Some(Arc::new(move |entry: &Entry| watcher(&Notice::Line(entry)))))
+    let transcript =
+        Transcript::new(Some(Arc::new(move |entry: &Entry| watcher(&Notice::Line(entry)))));
+    for (_, value) in &target.headers {
+        transcript.hide_header(value);
+    }
+    transcript
 }
 
 /// Plays one; also says whether the server opened a session for it.
@@ -248,7 +258,7 @@ async fn play(
     watcher: &Watcher,
     stopped: impl Future<Output = ()>,
 ) -> Result<(Finding, bool), RunError> {
-    let transcript = transcript(watcher);
+    let transcript = transcript(target, watcher);
     let bench = Bench::new(target, plan, transcript.clone());
     let started = Instant::now();
     let played = tokio::select! {
@@ -263,6 +273,7 @@ async fn play(
         Ok(Err(trouble)) => Seen::unclear(trouble.to_string()),
         Err(_) => Seen::unclear(format!("not done within {HAZARD_MAX_SECONDS} s")),
     };
+    let seen = Seen::new(seen.verdict, transcript.masked(&seen.seen));
     let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok((Finding::new(hazard.about(), seen, took_ms, transcript.entries()), opened))
 }
@@ -296,9 +307,9 @@ mod tests {
 
     #[test]
     fn the_length_of_a_run_is_guessed_from_that_of_a_call() {
-        assert_eq!(guessed_seconds(10_000, 29), 507);
+        assert_eq!(guessed_seconds(10_000, 30), 525);
         assert_eq!(guessed_seconds(10_000, 1), 17);
-        assert_eq!(guessed_seconds(u64::MAX, 29), RUN_MAX_SECONDS);
+        assert_eq!(guessed_seconds(u64::MAX, 30), RUN_MAX_SECONDS);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! An MCP session that one hazard has for itself, and what is sent in it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::limits::{MASKED_BYTES_MAX, QUOTED_CHARS_MAX, REQUESTS_MAX};
+use crate::limits::{
+    HEAD_MAX_MS, MASKED_BYTES_MAX, QUOTED_CHARS_MAX, REQUESTS_MAX, SILENCE_MS, ms,
+};
 use crate::reading::{Reading, Until};
 use crate::transcript::Transcript;
 use crate::visible::beginning;
@@ -23,6 +26,8 @@ pub struct Target {
     pub headers: Vec<(String, String)>,
     /// Requests sent so far in the whole run.
     pub requests: Arc<AtomicU64>,
+    /// Whether a DELETE was not answered in time: the next ones are waited for less long.
+    pub keeps_sessions: Arc<AtomicBool>,
 }
 
 /// Why there is no session, or no answer in it.
@@ -73,16 +78,19 @@ impl Session {
             "clientInfo": { "name": "rejoin-probe", "version": env!("CARGO_PKG_VERSION") },
         });
         let mut exchange = session.post(&request("initialize", "initialize", &params)).await?;
-        let head = exchange.head().await?;
+        let head = exchange.head().await.map_err(|error| Trouble::NoSession {
+            what: format!("initialize: {error}; is there an MCP server at this URL?"),
+        })?;
+        head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
+        transcript.hide(&session.id);
         let reading = Reading::of(&mut exchange, Until::response(&json!("initialize"))).await?;
         let response = reading.response(&json!("initialize")).cloned().unwrap_or_default();
         let agreed = response["result"]["protocolVersion"].as_str();
         let Some(agreed) = agreed else {
-            return Err(Trouble::NoSession { what: unopened(&head, &reading, exchange.plain()) });
+            let what = transcript.masked(&unopened(&head, &reading, exchange.plain()));
+            return Err(Trouble::NoSession { what });
         };
         agreed.clone_into(&mut session.revision);
-        head.header("mcp-session-id").unwrap_or_default().clone_into(&mut session.id);
-        transcript.hide(&session.id);
         session.result = response["result"].clone();
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         match session.begin(&initialized).await {
@@ -108,6 +116,11 @@ impl Session {
             revision: String::new(),
             result: Value::Null,
         }
+    }
+
+    /// A text of the server's without what is secret.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        self.transcript.masked(text)
     }
 
     /// A request with the header fields of this session.
@@ -200,8 +213,13 @@ impl Session {
         if self.id.is_empty() {
             return;
         }
+        let keeps = &self.target.keeps_sessions;
         if let Ok(mut exchange) = self.send(&self.http("DELETE")).await {
-            let _status = exchange.head().await;
+            let max_ms = if keeps.load(Ordering::Relaxed) { SILENCE_MS } else { HEAD_MAX_MS };
+            let answered = timeout(ms(max_ms), exchange.head()).await;
+            if matches!(answered, Err(_) | Ok(Err(WireError::Late { .. }))) {
+                keeps.store(true, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -227,7 +245,7 @@ fn unopened(head: &Head, reading: &Reading, body: &[u8]) -> String {
     match head.status {
         300..=399 => format!("{what}; it points to {}: probe that URL", kind("location")),
         401 | 403 => format!("{what}; give credentials with --auth or --header"),
-        404 | 405 => format!("{what}; check the path of the URL (it often ends in /mcp)"),
+        404 | 405 | 501 => format!("{what}; check the path of the URL (it often ends in /mcp)"),
         _ if reading.error().is_some() => what,
         500..=599 => format!("{what}; the server, or one behind it, failed: see its log"),
         _ => format!("{what}; is this the URL of an MCP server (it often ends in /mcp)?"),

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::limits::{
-    CALL_MAX_MS, LASTING_MIN_MS, QUICK_MAX_MS, QUOTED_CHARS_MAX, STEPS_MIN, TOOLS_TRIED_MAX,
-    TRIAL_MAX_MS, ms,
+    CALL_MAX_MS, LASTING_MIN_MS, QUICK_MAX_MS, QUOTED_CHARS_MAX, STEPS_MIN, TOOL_PAGES_MAX,
+    TOOLS_TRIED_MAX, TRIAL_MAX_MS, ms,
 };
 use crate::reading::{Reading, Until};
 use crate::session::{Session, Trouble, request};
@@ -29,6 +29,12 @@ pub enum ChoiceError {
     /// The exchange failed.
     #[error(transparent)]
     Trouble(#[from] Trouble),
+    /// There is no list of tools.
+    #[error("the server does not list its tools ({0}), and the probe needs one to call")]
+    NoList(String),
+    /// There are no tools.
+    #[error("the server has no tools, and the probe needs one to call")]
+    NoTools,
     /// There is no such tool.
     #[error("the server has no tool `{0}`: name one of its tools/list with --tool")]
     NoSuchTool(String),
@@ -120,6 +126,14 @@ impl Subject {
         self.lasts() && self.steps.len() >= STEPS_MIN
     }
 
+    /// As it may be shown: without what a server put into it of what is secret.
+    pub(crate) fn masked(&self, mask: impl Fn(&str) -> String) -> Self {
+        let name = mask(&self.tool.name);
+        let arguments = mask(&self.tool.arguments.to_string());
+        let arguments = serde_json::from_str(&arguments).unwrap_or(Value::Null);
+        Self { tool: Tool { name, arguments }, ..self.clone() }
+    }
+
     /// In words: what is called, and how it behaves.
     pub fn told(&self) -> String {
         format!(
@@ -168,8 +182,8 @@ async fn undisturbed(
     limit_ms: u64,
 ) -> Result<Reading, ChoiceError> {
     let fails = |what: String| {
-        let name = beginning(&tool.name, QUOTED_CHARS_MAX);
-        ChoiceError::Fails { tool: name, what }
+        let name = beginning(&session.masked(&tool.name), QUOTED_CHARS_MAX);
+        ChoiceError::Fails { tool: name, what: session.masked(&what) }
     };
     let call = Call::new(tool);
     let mut exchange = session.post(&call.message).await.map_err(Trouble::from)?;
@@ -188,18 +202,34 @@ async fn undisturbed(
     Ok(reading)
 }
 
-/// The tools of a server.
+/// The tools of a server, of all pages of its list.
 ///
 /// # Errors
-/// The exchange failed, or there is no list.
-pub(crate) async fn tools(session: &Session) -> Result<Vec<Value>, Trouble> {
-    let id = json!("tools");
-    let mut exchange = session.post(&request(id.clone(), "tools/list", &json!({}))).await?;
-    let reading = Reading::of(&mut exchange, Until::response(&id)).await?;
-    let response = reading.response(&id);
-    let tools = response.and_then(|response| response["result"]["tools"].as_array());
-    let nothing = || Trouble::Unexpected(format!("no tools/list: {}", reading.ending()));
-    tools.cloned().ok_or_else(nothing)
+/// The exchange failed, or there is no list, or it is empty.
+pub(crate) async fn tools(session: &Session) -> Result<Vec<Value>, ChoiceError> {
+    let (mut all, mut params) = (Vec::new(), json!({}));
+    for page in 0..TOOL_PAGES_MAX {
+        let id = json!(format!("tools-{page}"));
+        let list = session.post(&request(id.clone(), "tools/list", &params)).await;
+        let mut exchange = list.map_err(Trouble::from)?;
+        let reading = Reading::of(&mut exchange, Until::response(&id)).await;
+        let reading = reading.map_err(Trouble::from)?;
+        let response = reading.response(&id);
+        let Some(tools) = response.and_then(|response| response["result"]["tools"].as_array())
+        else {
+            let told = reading.error().unwrap_or_else(|| reading.ending());
+            return Err(ChoiceError::NoList(session.masked(&told)));
+        };
+        all.extend(tools.iter().cloned());
+        match response.map(|response| &response["result"]["nextCursor"]) {
+            Some(Value::String(cursor)) => params = json!({ "cursor": cursor }),
+            _ => break,
+        }
+    }
+    if all.is_empty() {
+        return Err(ChoiceError::NoTools);
+    }
+    Ok(all)
 }
 
 /// The named tool, if it may be called.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::{ENTRIES_MAX, MASKED_BYTES_MAX, SHOWN_CHARS_MAX};
+use crate::limits::{ENTRIES_MAX, MASKED_BYTES_MAX, SECRET_BYTES_MIN, SHOWN_CHARS_MAX};
 use crate::visible::visible;
 use crate::wire::{Head, Request};
 
@@ -64,6 +64,26 @@ impl Transcript {
         }
         let shown = format!("session:{}", hash8(session_id));
         self.state().secrets.push((session_id.to_owned(), shown));
+    }
+
+    /// Shows the value of a header field of the user's as `***` from now on, and of a scheme with a
+    /// token the token alone, too: a server may send back what it got.
+    pub(crate) fn hide_header(&self, value: &str) {
+        let token = value.rsplit(' ').next().unwrap_or_default();
+        for secret in [value, token] {
+            if secret.len() >= SECRET_BYTES_MIN {
+                self.state().secrets.push((secret.to_owned(), "***".to_owned()));
+            }
+        }
+    }
+
+    /// A text without what is secret.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for (secret, instead) in &self.state().secrets {
+            shown = shown.replace(secret, instead);
+        }
+        shown
     }
 
     /// A new connection.
@@ -194,13 +214,14 @@ mod tests {
     fn secrets_are_masked_wherever_they_stand_and_long_texts_cut() {
         let transcript = Transcript::new(None);
         transcript.hide("zqsession");
+        transcript.hide_header("Bearer zqtoken");
         let line = transcript.line();
         let request = Request::new("POST")
             .header("Authorization", "Bearer zqtoken")
             .header("X-Team", "zqteam")
             .header("Mcp-Session-Id", "zqsession");
         line.sent(&request.body("x".repeat(9_000)));
-        line.heard(Some("zqsession_7"), "{}");
+        line.heard(Some("zqsession_7"), "{\"token\": \"zqtoken\"}");
         let text: Vec<String> = transcript.entries().iter().map(ToString::to_string).collect();
         let text = text.join("\n");
         assert!(!text.contains("zq"), "{text}");

@@ -16,6 +16,7 @@ mod refusal;
 mod repeat_after_end;
 mod repeat_new_id;
 mod repeat_same_id;
+mod repeat_same_id_after_end;
 mod restart;
 mod resume_after_end;
 mod resume_delivered;
@@ -33,9 +34,10 @@ mod wrong_stream;
 use crate::hazard::Hazard;
 
 /// Those that say whether a call that is sent again runs twice.
-pub(crate) const REPEATS: [&str; 4] = [
+pub(crate) const REPEATS: [&str; 5] = [
     "repeat-in-flight-same-id",
     "repeat-in-flight-new-id",
+    "repeat-after-end-same-id",
     "repeat-after-end-unseen",
     "drop-before-first-event",
 ];
@@ -45,6 +47,7 @@ pub(crate) fn all() -> Vec<Box<dyn Hazard>> {
     vec![
         Box::new(repeat_same_id::RepeatSameId),
         Box::new(repeat_new_id::RepeatNewId),
+        Box::new(repeat_same_id_after_end::RepeatSameIdAfterEnd),
         Box::new(repeat_after_end::RepeatAfterEnd),
         Box::new(drop_before_first_event::DropBeforeFirstEvent),
         Box::new(resume_in_flight::ResumeInFlight),

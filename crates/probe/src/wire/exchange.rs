@@ -12,7 +12,9 @@ use tokio::time::{Instant, timeout_at};
 use super::connect::{Io, socket};
 use super::head::Framing;
 use super::{Dialer, Head, Request, WireError};
-use crate::limits::{ANSWER_BYTES_MAX, EVENTS_MAX, HEAD_MAX_MS, MESSAGE_BYTES_MAX, ms};
+use crate::limits::{
+    ANSWER_BYTES_MAX, ELEMENTS_MAX, EVENTS_MAX, HEAD_MAX_MS, MESSAGE_BYTES_MAX, ms,
+};
 use crate::transcript::Line;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -63,6 +65,7 @@ pub struct Exchange {
     decoder: Decoder,
     decoded_bytes: usize,
     events: usize,
+    elements: usize,
     plain: Vec<u8>,
     told_plain: bool,
     end: Option<End>,
@@ -101,6 +104,7 @@ impl Exchange {
             decoder: Decoder::new(MESSAGE_BYTES_MAX),
             decoded_bytes: 0,
             events: 0,
+            elements: 0,
             plain: Vec::new(),
             told_plain: false,
             end: None,
@@ -150,8 +154,12 @@ impl Exchange {
     pub async fn available(&mut self) -> Result<Vec<Item>, WireError> {
         while self.end.is_none() && self.fill_now().await? {}
         let mut items = Vec::new();
-        while let Some(item) = self.take_heard()? {
+        while let Some(item) = self.take()? {
+            let ends = matches!(item, Item::End(_));
             items.push(item);
+            if ends {
+                break;
+            }
         }
         Ok(items)
     }
@@ -247,8 +255,11 @@ impl Exchange {
         if !self.told_plain {
             self.told_plain = true;
             if !self.plain.is_empty() {
-                let message = serde_json::from_slice(&self.plain).ok();
-                self.line.heard(None, &String::from_utf8_lossy(&self.plain));
+                let plain = std::mem::take(&mut self.plain);
+                let message = self.parsed(&plain);
+                self.line.heard(None, &String::from_utf8_lossy(&plain));
+                self.plain = plain;
+                let message = message?;
                 let at = Instant::now();
                 return Ok(Some(Item::Heard(Heard { id: None, message, retry_ms: None, at })));
             }
@@ -259,6 +270,16 @@ impl Exchange {
             End::Reset => "the server reset the connection",
         });
         Ok(Some(Item::End(end)))
+    }
+
+    /// A message, if it is one. Parsed it can take a hundred times the memory of its bytes.
+    fn parsed(&mut self, bytes: &[u8]) -> Result<Option<Value>, WireError> {
+        let begins = |byte: &&u8| matches!(**byte, b',' | b'[' | b'{');
+        self.elements += bytes.iter().filter(begins).count();
+        if self.elements > ELEMENTS_MAX {
+            return Err(WireError::TooMuch { max: ELEMENTS_MAX, unit: "elements of JSON" });
+        }
+        Ok(serde_json::from_slice(bytes).ok())
     }
 
     /// The next event that is already here. One that is too large is left out.
@@ -280,7 +301,7 @@ impl Exchange {
                 continue;
             }
             self.line.heard(id.as_deref(), &String::from_utf8_lossy(&event.data));
-            let message = serde_json::from_slice(&event.data).ok();
+            let message = self.parsed(&event.data)?;
             let at = Instant::now();
             return Ok(Some(Item::Heard(Heard { id, message, retry_ms: event.retry_ms, at })));
         }

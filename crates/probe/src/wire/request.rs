@@ -40,6 +40,8 @@ impl Request {
     pub fn to_bytes(&self, path: &str) -> Vec<u8> {
         let mut text = format!("{} {path} HTTP/1.1\r\n", self.method);
         for (name, value) in &self.headers {
+            // A server's session id or event id must not become a field, or a request, of its own.
+            let value = value.replace(['\r', '\n', '\0'], " ");
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         if self.method == "POST" {
@@ -60,6 +62,8 @@ mod tests {
         let request = Request::new("POST").header("Host", "a").header("host", "b");
         let text = String::from_utf8(request.body("{}".to_owned()).to_bytes("/mcp")).unwrap();
         assert_eq!(text, "POST /mcp HTTP/1.1\r\nhost: b\r\nContent-Length: 2\r\n\r\n{}");
+        let text = Request::new("GET").header("a", "b\r\n\r\nGET /").to_bytes("/");
+        assert_eq!(text, b"GET / HTTP/1.1\r\na: b    GET /\r\n\r\n");
         assert_eq!(Request::new("GET").to_bytes("/"), b"GET / HTTP/1.1\r\n\r\n");
     }
 }

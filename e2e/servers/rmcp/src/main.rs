@@ -63,8 +63,15 @@ impl Tools {
         let bytes = usize::try_from(number("event_bytes")).map_err(failed)?;
         self.count(amount).map_err(failed)?;
         for event in 1..=number("events") {
+            // No timer without an interval: the least that one waits is a millisecond.
+            let pause = async {
+                match number("interval_ms") {
+                    0 => tokio::task::yield_now().await,
+                    interval => tokio::time::sleep(Duration::from_millis(interval)).await,
+                }
+            };
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(number("interval_ms"))) => {}
+                () = pause => {}
                 () = context.ct.cancelled() => return Err(failed("cancelled")),
             }
             if let Some(token) = context.meta.get_progress_token() {
