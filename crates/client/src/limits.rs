@@ -70,6 +70,9 @@ pub struct ClientLimits {
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
     pub replay_quiet_ms: u64,
+    /// Time without progress after which the recorded answer of a call waits no longer for what came
+    /// before it.
+    pub recorded_wait_ms: u64,
     /// Longest time that a stream without a connection holds other POSTs.
     pub hold_max_ms: u64,
     /// Longest time that a replay without a boundary holds other POSTs.
@@ -170,6 +173,7 @@ impl Default for ClientLimits {
             session_losses_max: 2,
             told_bytes_max: MIB,
             unreachable_max_ms: 5 * MINUTE_MS,
+            recorded_wait_ms: 30_000,
             hold_max_ms: MINUTE_MS,
             replay_quiet_ms: 500,
             replay_max_ms: 10_000,

@@ -3,7 +3,7 @@
 //!
 //! It is split by kind of input: `host` takes the host's messages, `answer` what becomes of an
 //! exchange, `stream` the events, `timer` the time. What follows from them is in `queue` (what may
-//! leave now), `resume` (a stream that was lost), `refusal`, `status` (an answer that is none),
+//! leave now), `resume` (a stream that was lost), `recorded`, `refusal`, `status` (an answer that is none),
 //! `session` (the session and its loss), `knock` (does it live?), `restore` (what a new one must be
 //! told), `standalone` and `ending` (every call ends).
 mod answer;
@@ -15,6 +15,7 @@ mod knock;
 mod notice;
 mod queue;
 mod random;
+mod recorded;
 mod refusal;
 mod restore;
 mod resume;

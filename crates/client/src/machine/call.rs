@@ -7,6 +7,7 @@ use rejoin_core::token::{ATTEMPT_META, TOKEN_META};
 
 use super::StreamKey;
 use super::notice::CallName;
+use super::recorded::Recorded;
 use super::track::Track;
 use super::wire::ExchangeId;
 use crate::limits::ClientLimits;
@@ -93,6 +94,10 @@ pub(super) struct Call {
     pub(super) progress_from: usize,
     /// The stream that brought the last progress that the host was told, and the most it was told.
     pub(super) told_progress: Option<(StreamKey, f64)>,
+    /// Id of the event that brought the last of it, if that came on a stream of the call itself.
+    pub(super) read_to: Option<String>,
+    /// Its answer, without what the host still lacks before it.
+    pub(super) recorded: Option<Recorded>,
     /// Its dedup token as JSON text, if it was given one.
     pub(super) token: Option<String>,
     /// Attempts that the host made itself, with a token of its own.
@@ -158,6 +163,8 @@ impl Call {
             wires: Vec::new(),
             progress_from: 0,
             told_progress: None,
+            read_to: None,
+            recorded: None,
             token: message_token(&message),
             host_attempts: host_attempts(&message),
             epoch: None,

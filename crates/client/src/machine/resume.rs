@@ -154,6 +154,10 @@ impl Machine {
         if call.is_cancelled() {
             return self.forget(key);
         }
+        if self.tell_record(key) {
+            return;
+        }
+        let Some(call) = self.calls.get(&key) else { return };
         let is_repeatable = self.is_repeatable(&call.message);
         let has_token = self.honours_token(key);
         self.leave_exchange(key);

@@ -189,8 +189,12 @@ impl Machine {
     }
 
     fn orphan(&mut self, key: CallKey) {
+        if self.tell_record(key) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(&key) else { return };
         call.track.cursor = None;
+        call.read_to = None;
         call.track.replay = None;
         call.doubt = None;
         if call.is_cancelled() || call.is_own {

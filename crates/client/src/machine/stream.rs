@@ -178,6 +178,7 @@ impl Machine {
         }
         let Some(key) = self.wires.get(&wire).copied() else { return };
         let is_same_execution = self.honours_token(key);
+        let recorded_wait_ms = self.limits().recorded_wait_ms;
         let Some(call) = self.calls.get_mut(&key) else { return };
         let is_wanted = call.wires.iter().skip(call.progress_from).any(|known| *known == wire);
         call.heard_ms = self.now_ms;
@@ -195,6 +196,11 @@ impl Machine {
         if let Some(token) = call.host_progress.clone()
             && call.takes_progress(stream, progress)
         {
+            if let Some(recorded) = &mut call.recorded {
+                recorded.until_ms = self.now_ms.saturating_add(recorded_wait_ms);
+            } else if stream == StreamKey::Call(key) {
+                call.read_to.clone_from(&call.track.cursor);
+            }
             self.out.push(Output::Deliver(message.edit().progress_of(&token).finish()));
         }
     }
@@ -208,7 +214,10 @@ impl Machine {
             return self.settle(key);
         }
         match self.refusal(key, message) {
+            // What was there before it is gone.
+            Some(_) if self.tell_record(key) => {}
             Some(refusal) => self.refused(key, message, &refusal),
+            None if self.keep_record(key, message) => {}
             None => self.finish(key, message),
         }
     }

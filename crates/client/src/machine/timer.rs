@@ -14,6 +14,8 @@ enum Due {
     AskAgain(ExchangeId),
     /// Its answer came and cannot be read.
     Unreadable,
+    /// What comes before its record does not come.
+    Record,
     Forget,
     GiveUp,
 }
@@ -58,7 +60,7 @@ impl Machine {
     }
 
     /// When something is due for a call.
-    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 6] {
+    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 7] {
         let limits = self.limits();
         let after = |ms: u64| call.heard_ms.saturating_add(ms);
         let own = match call.state {
@@ -83,7 +85,8 @@ impl Machine {
         let unreadable = call
             .unreadable_ms
             .map(|at_ms| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
-        [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable]
+        let record = call.recorded.as_ref().map(|recorded| (recorded.until_ms, Due::Record));
+        [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable, record]
     }
 
     /// When a connection counts as dead: its server would have sent something by then.
@@ -123,6 +126,9 @@ impl Machine {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
             Due::Unreadable => self.fail(key, super::resume::UNREADABLE),
+            Due::Record => {
+                self.tell_record(key);
+            }
             Due::AskAgain(id) => self.ask_again(key, *id),
             Due::Forget => {
                 self.cancel_again(key);
