@@ -55,6 +55,8 @@ pub struct Settings {
     pub server: String,
     /// The credential that is sent, as messages to a person name it: never its value. Empty: none.
     pub credential: String,
+    /// The option by which a person gives another one, as messages name it. Empty: there is none.
+    pub credential_option: String,
 }
 
 impl Default for Settings {
@@ -64,6 +66,7 @@ impl Default for Settings {
             trusts_annotations: true,
             server: "its URL".to_owned(),
             credential: String::new(),
+            credential_option: String::new(),
         }
     }
 }

@@ -116,10 +116,13 @@ pub(super) struct Call {
     pub(super) not_before_ms: u64,
     /// Since when the server could not be reached for it.
     pub(super) unreachable_ms: Option<u64>,
-    /// Where its stream stood when an event came that was too large.
-    pub(super) oversized_behind: Option<Option<String>>,
-    /// When what may be its answer came, that cannot be read; nothing came on its stream since.
-    pub(super) unreadable_ms: Option<u64>,
+    /// Times in a row that there was no credential to send it with.
+    pub(super) uncredited: u32,
+    /// Where its stream stood when an event came that was too large to be read, and for what.
+    pub(super) unread_behind: Option<(Option<String>, &'static str)>,
+    /// When what may be its answer came, that cannot be read, and why; nothing came on its stream
+    /// since.
+    pub(super) unreadable: Option<(u64, String)>,
     /// When something of it was heard last.
     pub(super) heard_ms: u64,
     /// The last refusal, to tell if nothing better comes.
@@ -174,8 +177,9 @@ impl Call {
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
             not_before_ms: now_ms,
             unreachable_ms: None,
-            oversized_behind: None,
-            unreadable_ms: None,
+            uncredited: 0,
+            unread_behind: None,
+            unreadable: None,
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,

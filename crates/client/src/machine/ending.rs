@@ -43,7 +43,7 @@ impl Machine {
         if call.is_own {
             return self.settle_own(key, message);
         }
-        let relayed = message.edit().id(&call.host_id).finish();
+        let relayed = message.edit().id(&call.host_id).without_null_outcome().finish();
         let (method, initializes) = (call.method().to_owned(), call.is_initialize());
         if message.kind() == Kind::Response {
             if initializes {

@@ -5,6 +5,7 @@ use rejoin_core::sse::{Event, Mark};
 
 use super::call::CallKey;
 use super::queue::Note;
+use super::resume::unreadable;
 use super::track::Track;
 use super::{ExchangeId, Machine, Output, Purpose, StreamKey};
 
@@ -77,10 +78,10 @@ impl Machine {
     fn pass_on(&mut self, stream: StreamKey, data: Bytes) {
         let read = message::parse(data.clone(), self.limits().json_depth_max);
         if let StreamKey::Call(key) = stream {
-            let is_lost = read.is_err() && may_be_answer(&data);
-            let unreadable_ms = is_lost.then_some(self.now_ms);
+            let error = read.as_ref().err().filter(|_| may_be_answer(&data));
+            let unreadable = error.map(|error| (self.now_ms, unreadable(error)));
             if let Some(call) = self.calls.get_mut(&key) {
-                call.unreadable_ms = unreadable_ms;
+                call.unreadable = unreadable;
             }
         }
         match read {

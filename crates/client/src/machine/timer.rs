@@ -83,8 +83,9 @@ impl Machine {
             _ => None,
         };
         let unreadable = call
-            .unreadable_ms
-            .map(|at_ms| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
+            .unreadable
+            .as_ref()
+            .map(|(at_ms, _)| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
         let record = call.recorded.as_ref().map(|recorded| (recorded.until_ms, Due::Record));
         [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable, record]
     }
@@ -116,7 +117,7 @@ impl Machine {
         let is_askable = !self.is_rejoin()
             && call.era == Era::Session
             && !call.is_cancelled()
-            && call.oversized_behind.as_ref() != Some(&call.track.cursor);
+            && call.unread_behind.as_ref().is_none_or(|(behind, _)| *behind != call.track.cursor);
         let at_ms = call.track.silent_ms().filter(|_| is_askable)?;
         Some((at_ms, Due::AskAgain(id)))
     }
@@ -125,7 +126,10 @@ impl Machine {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
-            Due::Unreadable => self.fail(key, super::resume::UNREADABLE),
+            Due::Unreadable => {
+                let unreadable = self.calls.get(&key).and_then(|call| call.unreadable.clone());
+                self.fail(key, &unreadable.map(|(_, what)| what).unwrap_or_default());
+            }
             Due::Record => {
                 self.tell_record(key);
             }
