@@ -261,3 +261,16 @@ fn the_origin_of_an_error_is_named_in_its_data() {
         assert_eq!(record["error"]["data"]["value"], kept);
     }
 }
+
+#[test]
+fn an_answer_with_a_null_error_beside_its_result_is_a_result_and_passed_on_as_it_is() {
+    let mut rig = Rig::plain();
+    let post = rig.post_token(&call("1", "a", "{}"), "t");
+    rig.upstream(r#"{"jsonrpc":"2.0","id":1,"result":{"n":1},"error":null}"#);
+    let text = rig.events_after(stream(&rig, post), Seq::ORIGIN).remove(0).1;
+    assert_eq!(text, r#"{"jsonrpc":"2.0","id":1,"result":{"n":1},"error":null}"#);
+    rig.deliver(post);
+    let again = rig.post_token(&call("2", "a", "{}"), "t");
+    assert_eq!(last_event(&rig, again)["result"]["_meta"][RECORDED_META], 1_000_000);
+    assert_eq!(rig.executed().len(), 1);
+}
