@@ -76,8 +76,8 @@ pub struct ClientLimits {
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
     pub replay_quiet_ms: u64,
-    /// Time without progress after which the recorded answer of a call waits no longer for what came
-    /// before it.
+    /// Time without progress after which the recorded answer of a call waits no longer for what
+    /// came before it.
     pub recorded_wait_ms: u64,
     /// Longest time that a stream without a connection holds other POSTs.
     pub hold_max_ms: u64,

@@ -3,9 +3,10 @@
 //!
 //! It is split by kind of input: `host` takes the host's messages, `answer` what becomes of an
 //! exchange, `stream` the events, `timer` the time. What follows from them is in `queue` (what may
-//! leave now), `resume` (a stream that was lost), `recorded`, `refusal`, `status` (an answer that is none),
-//! `session` (the session and its loss), `knock` (does it live?), `restore` (what a new one must be
-//! told), `standalone` and `ending` (every call ends).
+//! leave now), `resume` (a stream that was lost), `recorded` (an answer without what came before
+//! it), `refusal`, `status` (an answer that is none), `session` (the session and its loss), `knock`
+//! (does it live?), `restore` (what a new one must be told), `standalone` and `ending` (every call
+//! ends).
 mod answer;
 mod call;
 mod compose;

@@ -227,8 +227,8 @@ impl Machine {
         self.requeue(key, now_ms.saturating_add(again_ms));
     }
 
-    /// There was no credential to send a call with. A source that fails again is a person's to mend,
-    /// who is told at once.
+    /// There was no credential to send a call with. A source that fails again is a person's to
+    /// mend, who is told at once.
     fn uncredited(&mut self, key: CallKey, what: &str) {
         let failures_max = self.limits().credential_failures_max;
         let Some(call) = self.calls.get_mut(&key) else { return };

@@ -259,6 +259,13 @@ impl Call {
         takes
     }
 
+    /// Its stream was one of a session that is gone.
+    pub(super) fn forget_stream(&mut self) {
+        self.track.cursor = None;
+        self.track.replay = None;
+        self.read_to = None;
+    }
+
     /// An answer on the standalone stream is waited for no longer than this.
     pub(super) fn expect_until(&mut self, max_ms: u64) {
         if let State::Elsewhere { until_ms } = &mut self.state {

@@ -193,9 +193,7 @@ impl Machine {
             return;
         }
         let Some(call) = self.calls.get_mut(&key) else { return };
-        call.track.cursor = None;
-        call.read_to = None;
-        call.track.replay = None;
+        call.forget_stream();
         call.doubt = None;
         if call.is_cancelled() || call.is_own {
             let exchange = call.state.exchange();

@@ -70,7 +70,8 @@ pub struct Head {
     pub retry_after_ms: Option<u64>,
 }
 
-/// What becomes of an exchange. After `Unsent`, `NoCredential`, `Body`, `Ended` and `Broken` nothing more comes.
+/// What becomes of an exchange. After `Unsent`, `NoCredential`, `Body`, `Ended` and `Broken`
+/// nothing more comes.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Not one byte of the request was written; why.

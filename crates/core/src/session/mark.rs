@@ -1,6 +1,6 @@
 //! The mark of a record: no rule can tell a retry from a deliberate new call whose predecessor's
-//! answer was lost, so every record says that it is one, and where the progress before it is (design
-//! section 5).
+//! answer was lost, so every record says that it is one, and where the progress before it is
+//! (design section 5).
 
 use std::collections::BTreeMap;
 
