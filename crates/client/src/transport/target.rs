@@ -17,8 +17,8 @@ pub enum UrlError {
     },
     /// A user name or password in it.
     #[error(
-        "a URL with user or password is not used: give the credential apart from it (`rejoin` takes \
-         it with --auth)"
+        "a URL with user or password is not used: give the credential apart from it (`rejoin` \
+         takes it with --auth)"
     )]
     User,
 }
