@@ -19,8 +19,7 @@ OTHERS_FROM, EVENTS_MAX, INTERVAL_MS_MAX = 1_000, 60, 5
 CALL_SECONDS = 400
 # Of so many calls one meets a fault, at the very least.
 CALLS_PER_CUT_MAX = 10
-RECORDS, LEFT_OUT = "results from a record", "progress events that these left out"
-COLUMNS = ("calls", "executions", "results", "progress events", RECORDS, LEFT_OUT)
+COLUMNS = ("calls", "executions", "results", "progress events")
 
 
 def calls(count, seed):
@@ -46,19 +45,11 @@ def executions(count_file):
 def judge_progress(arguments, seen):
     """What is wrong with the progress of a call that was answered, or None."""
     whole = list(range(1, arguments["events"] + 1))
-    # A record comes without the progress that was lost with the first answer.
-    wanted = whole[:len(seen["progress"])] if seen["recorded"] else whole
-    if seen["progress"] != wanted:
-        return f"progress {seen['progress']}, not {wanted}"
+    # Of a record too: what came before it is kept.
+    if seen["progress"] != whole:
+        record = ", before a record" if seen["recorded"] else ""
+        return f"progress {seen['progress']}, not {whole}{record}"
     return f"{seen['late']} of its progress came after the result" if seen["late"] else None
-
-
-def count_progress(outcome, arguments, seen):
-    """Of a call that was answered."""
-    outcome.figures["progress events"] += len(seen["progress"])
-    outcome.figures[RECORDS] += seen["recorded"]
-    if seen["recorded"]:
-        outcome.figures[LEFT_OUT] += arguments["events"] - len(seen["progress"])
 
 
 def judge(outcome, planned, all_seen, ran):
@@ -71,7 +62,7 @@ def judge(outcome, planned, all_seen, ran):
         if fault := judge_progress(arguments, seen):
             outcome.faults.append(f"{name}: {fault}")
         outcome.figures["results"] += 1
-        count_progress(outcome, arguments, seen)
+        outcome.figures["progress events"] += len(seen["progress"])
     numbers = sorted(seen["result"]["execution"] for seen in all_seen if seen.get("result"))
     if numbers != list(range(1, len(planned) + 1)):
         outcome.faults.append(f"the results are not those of executions 1 to {len(planned)}")

@@ -27,7 +27,7 @@ UP_SECONDS, DOWN_SECONDS = (0.3, 2.5), (0, 0.4)
 CALLS_PER_KILL_MAX = 20
 DROPPED = "progress events that the server dropped"
 COLUMNS = ("calls", "kills", "executions", "results", "told unknown", "told not run",
-           "progress events", bridge_charge.RECORDS, bridge_charge.LEFT_OUT, DROPPED)
+           "progress events", DROPPED)
 
 
 class Killer:
@@ -66,13 +66,12 @@ class Killer:
 
 def judge_progress(outcome, arguments, seen, drops):
     """Counts the progress of a call that was answered; what is wrong with it, or None."""
-    bridge_charge.count_progress(outcome, arguments, seen)
     progress = seen["progress"]
+    outcome.figures["progress events"] += len(progress)
     fault = bridge_charge.judge_progress(arguments, seen)
     if not (fault and drops and progress == sorted(set(progress)) and not seen["late"]):
         return fault
-    if not seen["recorded"]:
-        outcome.figures[DROPPED] += arguments["events"] - len(progress)
+    outcome.figures[DROPPED] += arguments["events"] - len(progress)
     return None
 
 

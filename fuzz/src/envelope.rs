@@ -85,6 +85,14 @@ fn name(error: &ParseError) -> &'static str {
     }
 }
 
+/// Whether a message has a result, and an error: of both, one that is null counts as absent.
+fn outcome(top: &Members<'_>) -> (bool, bool) {
+    let (result, error) = (top.get("result"), top.get("error"));
+    let is_beside = |one: Option<&str>, other: Option<&str>| one == Some("null") && other.is_some();
+    let error = error.filter(|_| !is_beside(error, result));
+    (result.is_some() && !is_beside(result, error), error.is_some())
+}
+
 /// All reasons to refuse a message.
 fn problems(text: &str) -> Vec<&'static str> {
     let Some(top) = Members::of(text) else { return vec!["no object"] };
@@ -99,15 +107,16 @@ fn problems(text: &str) -> Vec<&'static str> {
         problems.push("version");
     }
     let has = |key| top.get(key).is_some();
-    match [has("method"), has("result"), has("error")].iter().filter(|there| **there).count() {
+    let (has_result, has_error) = outcome(&top);
+    match [has("method"), has_result, has_error].iter().filter(|there| **there).count() {
         0 => problems.push("nothing"),
         1 => {}
         _ => problems.push("ambiguous"),
     }
-    if has("result") && !has("id") {
+    if has_result && !has("id") {
         problems.push("no id");
     }
-    let is_null_of_error = has("error") && top.get("id") == Some("null");
+    let is_null_of_error = has_error && top.get("id") == Some("null");
     if has("id") && !is_null_of_error && top.get("id").and_then(key_of).is_none() {
         problems.push("id");
     }
@@ -135,10 +144,11 @@ fn check(message: &Message, text: &str, problems: &[&str]) {
     let raw = |bytes: Option<&[u8]>| {
         bytes.map(|bytes| String::from_utf8(bytes.to_vec()).expect("a part of UTF-8 is UTF-8"))
     };
-    let kind = match (top.get("method"), top.get("result"), top.get("id")) {
+    let (has_result, has_error) = outcome(&top);
+    let kind = match (top.get("method"), has_result, top.get("id")) {
         (Some(_), _, Some(_)) => Kind::Request,
         (Some(_), ..) => Kind::Notification,
-        (_, Some(_), _) => Kind::Response,
+        (_, true, _) => Kind::Response,
         _ => Kind::ErrorResponse,
     };
     assert_eq!(message.kind(), kind);
@@ -148,8 +158,8 @@ fn check(message: &Message, text: &str, problems: &[&str]) {
     let method = top.get("method").and_then(text_of);
     assert_eq!(message.method(), method.as_deref());
     assert_eq!(raw(message.params()).as_deref(), top.get("params"));
-    assert_eq!(raw(message.result()).as_deref(), top.get("result"));
-    assert_eq!(raw(message.error()).as_deref(), top.get("error"));
+    assert_eq!(raw(message.result()).as_deref(), top.get("result").filter(|_| has_result));
+    assert_eq!(raw(message.error()).as_deref(), top.get("error").filter(|_| has_error));
     let code = top.object("error").and_then(|error| error.get("code"));
     let code = code.map(|code| if code == "-0" { "0" } else { code });
     let code = code.and_then(|code| serde_json::from_str::<Value>(code).ok()?.as_i64());

@@ -105,6 +105,7 @@ async fn bridge(args: &BridgeArgs, notices: Arc<Notices>) -> Result<ExitCode, Br
 fn config(args: &BridgeArgs) -> Config {
     let mut config = Config::new(args.url.clone());
     config.credential = args.auth.clone().map_or(Credential::None, |auth| auth.0);
+    config.credential_option = "--auth".to_owned();
     config.headers =
         args.headers.iter().map(|header| (header.0.clone(), header.1.clone())).collect();
     config.ca_file.clone_from(&args.ca);

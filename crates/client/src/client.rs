@@ -99,6 +99,7 @@ impl Client {
             trusts_annotations: config.trusts_annotations,
             server: config.shown_url().to_owned(),
             credential: config.credential.named(),
+            credential_option: config.credential_option.clone(),
         };
         let limits = &config.limits;
         // A message may be large: they wait where their bytes are counted, not in a channel.
@@ -172,7 +173,11 @@ impl Driver {
                 Some((id, answer)) = answered.recv(), if has_room => {
                     if matches!(
                         answer,
-                        Answer::Unsent(_) | Answer::Body(_) | Answer::Ended | Answer::Broken(_)
+                        Answer::Unsent(_)
+                            | Answer::NoCredential(_)
+                            | Answer::Body(_)
+                            | Answer::Ended
+                            | Answer::Broken(_)
                     ) {
                         self.running.remove(&id);
                     }

@@ -6,6 +6,12 @@
 pub struct ClientLimits {
     /// One message: a line of the host, a body, an event.
     pub message_bytes_max: usize,
+    /// What has come of events and bodies that are not whole yet, of all exchanges together, and
+    /// beside the first 64 KiB of each. One of them may always be read on, up to its own end or
+    /// `message_bytes_max`; the others wait for room.
+    pub half_read_bytes_max: usize,
+    /// Time that one of these waits for room, before it is given up.
+    pub half_read_wait_max_ms: u64,
     /// Nesting of one JSON message.
     pub json_depth_max: usize,
     /// Calls of the host that have not ended; one more is refused.
@@ -70,6 +76,9 @@ pub struct ClientLimits {
     pub unreachable_max_ms: u64,
     /// A replay without a boundary counts as over when nothing came for so long.
     pub replay_quiet_ms: u64,
+    /// Time without progress after which the recorded answer of a call waits no longer for what
+    /// came before it.
+    pub recorded_wait_ms: u64,
     /// Longest time that a stream without a connection holds other POSTs.
     pub hold_max_ms: u64,
     /// Longest time that a replay without a boundary holds other POSTs.
@@ -123,6 +132,8 @@ pub struct ClientLimits {
     pub refusal_body_max_ms: u64,
     /// Time a file or command may take to give a credential.
     pub credential_max_ms: u64,
+    /// Times in a row that a call is tried while there is no credential to send it with.
+    pub credential_failures_max: u32,
     /// Redirects followed for one request.
     pub redirects_max: u32,
     /// What comes from exchanges and waits to be looked at.
@@ -142,6 +153,8 @@ impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             message_bytes_max: 16 * MIB,
+            half_read_bytes_max: 64 * MIB,
+            half_read_wait_max_ms: 10_000,
             json_depth_max: 128,
             calls_max: 1_024,
             pending_bytes_max: 64 * MIB,
@@ -170,6 +183,7 @@ impl Default for ClientLimits {
             session_losses_max: 2,
             told_bytes_max: MIB,
             unreachable_max_ms: 5 * MINUTE_MS,
+            recorded_wait_ms: MINUTE_MS,
             hold_max_ms: MINUTE_MS,
             replay_quiet_ms: 500,
             replay_max_ms: 10_000,
@@ -195,6 +209,7 @@ impl Default for ClientLimits {
             tcp_user_timeout_ms: 30_000,
             refusal_body_max_ms: 5_000,
             credential_max_ms: 10_000,
+            credential_failures_max: 2,
             redirects_max: 3,
             answers_queue_max: 64,
             answers_queue_bytes_max: 32 * MIB,

@@ -3,9 +3,10 @@
 //!
 //! It is split by kind of input: `host` takes the host's messages, `answer` what becomes of an
 //! exchange, `stream` the events, `timer` the time. What follows from them is in `queue` (what may
-//! leave now), `resume` (a stream that was lost), `refusal`, `status` (an answer that is none),
-//! `session` (the session and its loss), `knock` (does it live?), `restore` (what a new one must be
-//! told), `standalone` and `ending` (every call ends).
+//! leave now), `resume` (a stream that was lost), `recorded` (an answer without what came before
+//! it), `refusal`, `status` (an answer that is none), `session` (the session and its loss), `knock`
+//! (does it live?), `restore` (what a new one must be told), `standalone` and `ending` (every call
+//! ends).
 mod answer;
 mod call;
 mod compose;
@@ -15,6 +16,7 @@ mod knock;
 mod notice;
 mod queue;
 mod random;
+mod recorded;
 mod refusal;
 mod restore;
 mod resume;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub server: String,
     /// The credential that is sent, as messages to a person name it: never its value. Empty: none.
     pub credential: String,
+    /// The option by which a person gives another one, as messages name it. Empty: there is none.
+    pub credential_option: String,
 }
 
 impl Default for Settings {
@@ -63,6 +67,7 @@ impl Default for Settings {
             trusts_annotations: true,
             server: "its URL".to_owned(),
             credential: String::new(),
+            credential_option: String::new(),
         }
     }
 }

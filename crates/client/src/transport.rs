@@ -5,6 +5,7 @@ mod connect;
 mod credential;
 mod exchange;
 mod pool;
+mod room;
 mod target;
 
 use std::path::PathBuf;
@@ -71,6 +72,9 @@ pub struct Config {
     pub url: String,
     /// The value of `Authorization`.
     pub credential: Credential,
+    /// The option by which a person gives another one, such as `--auth`, as messages name it. Empty
+    /// for a program that has none.
+    pub credential_option: String,
     /// Header fields that every request carries.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// PEM file of certificate authorities to trust beside those of the system.
@@ -90,6 +94,7 @@ impl std::fmt::Debug for Config {
         f.debug_struct("Config")
             .field("url", &self.shown_url())
             .field("credential", &self.credential)
+            .field("credential_option", &self.credential_option)
             .field("headers", &names)
             .field("ca_file", &self.ca_file)
             .field("proxies", &self.proxies)
@@ -105,6 +110,7 @@ impl Config {
         Self {
             url: url.into(),
             credential: Credential::None,
+            credential_option: String::new(),
             headers: Vec::new(),
             ca_file: None,
             proxies: Proxies::Environment,

@@ -18,6 +18,8 @@ mod order;
 mod pause;
 #[path = "machine/progress.rs"]
 mod progress;
+#[path = "machine/recorded.rs"]
+mod recorded;
 #[path = "machine/refusals.rs"]
 mod refusals;
 #[path = "machine/resend.rs"]

@@ -1,5 +1,7 @@
 //! The client on real sockets, against servers that a test plays byte by byte.
 
+#[path = "transport/half_read.rs"]
+mod half_read;
 #[path = "transport/proxy.rs"]
 mod proxy;
 #[path = "transport/refused.rs"]

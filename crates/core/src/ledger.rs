@@ -85,6 +85,9 @@ pub struct Call {
     pub phase: Phase,
     /// The stream that carries its answer; `None`: it is answered as JSON.
     pub stream: Option<StreamId>,
+    /// The stream on which its progress came, since a record moved it from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_on: Option<StreamId>,
     /// The event with its response.
     pub result: Option<(StreamId, Seq)>,
     /// When it was claimed.

@@ -171,6 +171,10 @@ pub struct Limits {
 }
 }
 
+/// Messages of one batch that are read at all, whoever wrote it; `batch_requests_max` is what a
+/// client may send.
+pub const BATCH_MESSAGES_MAX: usize = 4_096;
+
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const MIB: u64 = 1024 * 1024;

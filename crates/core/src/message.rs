@@ -68,6 +68,8 @@ struct Shape {
     tool_name: Option<Box<str>>,
     result: Option<Span>,
     error: Option<Span>,
+    /// The one of these two that is there as well, and null.
+    null_outcome: Option<&'static str>,
     error_code: Option<i64>,
     /// Computed when it is first asked for: a POST that waits is decided again and again.
     params_hash: OnceLock<[u8; 32]>,

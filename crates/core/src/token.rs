@@ -13,6 +13,9 @@ pub const ATTEMPT_META: &str = "dev.rejoin/attempt";
 pub const EPOCH_META: &str = "dev.rejoin/epoch";
 /// Key of the mark on every answer that is a record; its value is when the original ended.
 pub const RECORDED_META: &str = "dev.rejoin/recorded";
+/// Key of the member beside that mark that names the origin of the stream on which the call's
+/// progress still is.
+pub const ORIGIN_META: &str = "dev.rejoin/origin";
 /// Key of the capability that a continuity-aware client looks for.
 pub const CONTINUITY_CAPABILITY: &str = "dev.rejoin/continuity";
 

@@ -98,6 +98,7 @@ async fn a_credential_that_is_refused_is_named_and_not_shown() -> Result<(), Fai
             let (answer, stderr) = told(&format!("http://{address}/mcp"), options).await?;
             assert!(answer["error"]["message"].to_string().contains(named), "{answer}");
             assert!(stderr.contains(named), "{stderr}");
+            assert!(answer["error"]["message"].to_string().contains("with --auth"), "{answer}");
             assert!(!answer.to_string().contains("zqsecret"), "{answer}");
             assert!(!stderr.contains("zqsecret"), "{stderr}");
         }

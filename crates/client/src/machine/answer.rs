@@ -2,8 +2,14 @@
 use rejoin_core::message::{self, Incoming};
 
 use super::call::{CallKey, State};
+use super::resume::unreadable;
 use super::status::{Body, is_busy};
 use super::{Answer, Because, ExchangeId, Head, Machine, Media, Notice, Purpose, StreamKey};
+
+/// Why an event cannot be read.
+const OVERSIZED: &str = "a part of it is larger than message_bytes_max";
+const NO_ROOM: &str = "a part of it found no room beside those of other answers, which all \
+                       together may have half_read_bytes_max";
 
 impl Machine {
     pub(super) fn answered(&mut self, id: ExchangeId, answer: Answer) {
@@ -23,21 +29,35 @@ impl Machine {
                 self.head(id, purpose, &head);
             }
             Answer::Event(event) => self.event(id, purpose, &event),
-            Answer::Oversized => self.oversized(purpose),
+            Answer::Oversized => self.unread(purpose, OVERSIZED),
+            Answer::NoRoom => self.unread(purpose, NO_ROOM),
             Answer::Body(bytes) => {
                 let status = exchange.head.as_ref().map_or(0, |head| head.status);
                 let retry_ms = exchange.head.as_ref().and_then(|head| head.retry_after_ms);
                 self.exchanges.remove(&id);
+                let mut unread = String::new();
                 let messages = match message::parse(bytes.clone(), self.limits().json_depth_max) {
                     Ok(Incoming::One(message)) => vec![message],
                     Ok(Incoming::Batch(messages)) => messages,
-                    Err(_) => Vec::new(),
+                    Err(error) => {
+                        unread = unreadable(&error);
+                        Vec::new()
+                    }
                 };
-                self.body(purpose, &Body { status, retry_ms, is_current, bytes, messages });
+                let body = Body { status, retry_ms, is_current, bytes, messages, unread };
+                self.body(purpose, &body);
             }
             Answer::Unsent(what) => {
                 self.exchanges.remove(&id);
                 self.unsent(purpose, what);
+            }
+            Answer::NoCredential(what) => {
+                self.exchanges.remove(&id);
+                if let Purpose::Call(key) = purpose {
+                    self.uncredited(key, &what);
+                } else {
+                    self.unsent(purpose, what);
+                }
             }
             Answer::Ended | Answer::Broken(_) => {
                 let had_head = exchange.head.is_some();
@@ -55,12 +75,12 @@ impl Machine {
     }
 
     /// An event was too large: it is lost, and would come again if nothing comes behind it.
-    fn oversized(&mut self, purpose: Purpose) {
-        self.dropped("an event larger than message_bytes_max");
+    fn unread(&mut self, purpose: Purpose, what: &'static str) {
+        self.dropped(format!("an event: {what}"));
         if let Purpose::Call(key) | Purpose::Resume(key) = purpose
             && let Some(call) = self.calls.get_mut(&key)
         {
-            call.oversized_behind = Some(call.track.cursor.clone());
+            call.unread_behind = Some((call.track.cursor.clone(), what));
         }
     }
 
@@ -83,6 +103,7 @@ impl Machine {
         let Some(call) = self.calls.get_mut(&key) else { return self.linger(id) };
         call.heard_ms = self.now_ms;
         call.unreachable_ms = None;
+        call.uncredited = 0;
         if call.is_initialize() && is_success(head.status) {
             self.session.offered = head.session.clone();
         }
@@ -204,6 +225,19 @@ impl Machine {
         let again_ms = call.backoff.next_ms(random);
         self.unreachable(what, again_ms);
         self.requeue(key, now_ms.saturating_add(again_ms));
+    }
+
+    /// There was no credential to send a call with. A source that fails again is a person's to
+    /// mend, who is told at once.
+    fn uncredited(&mut self, key: CallKey, what: &str) {
+        let failures_max = self.limits().credential_failures_max;
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        call.uncredited += 1;
+        if call.uncredited < failures_max {
+            return self.call_unsent(key, what.to_owned());
+        }
+        self.not_arrived(key);
+        self.fail(key, what);
     }
 
     fn note_unsent(&mut self, number: u64, what: String) {

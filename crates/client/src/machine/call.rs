@@ -7,6 +7,7 @@ use rejoin_core::token::{ATTEMPT_META, TOKEN_META};
 
 use super::StreamKey;
 use super::notice::CallName;
+use super::recorded::Recorded;
 use super::track::Track;
 use super::wire::ExchangeId;
 use crate::limits::ClientLimits;
@@ -93,6 +94,10 @@ pub(super) struct Call {
     pub(super) progress_from: usize,
     /// The stream that brought the last progress that the host was told, and the most it was told.
     pub(super) told_progress: Option<(StreamKey, f64)>,
+    /// Id of the event that brought the last of it, if that came on a stream of the call itself.
+    pub(super) read_to: Option<String>,
+    /// Its answer, without what the host still lacks before it.
+    pub(super) recorded: Option<Recorded>,
     /// Its dedup token as JSON text, if it was given one.
     pub(super) token: Option<String>,
     /// Attempts that the host made itself, with a token of its own.
@@ -111,10 +116,13 @@ pub(super) struct Call {
     pub(super) not_before_ms: u64,
     /// Since when the server could not be reached for it.
     pub(super) unreachable_ms: Option<u64>,
-    /// Where its stream stood when an event came that was too large.
-    pub(super) oversized_behind: Option<Option<String>>,
-    /// When what may be its answer came, that cannot be read; nothing came on its stream since.
-    pub(super) unreadable_ms: Option<u64>,
+    /// Times in a row that there was no credential to send it with.
+    pub(super) uncredited: u32,
+    /// Where its stream stood when an event came that was too large to be read, and for what.
+    pub(super) unread_behind: Option<(Option<String>, &'static str)>,
+    /// When what may be its answer came, that cannot be read, and why; nothing came on its stream
+    /// since.
+    pub(super) unreadable: Option<(u64, String)>,
     /// When something of it was heard last.
     pub(super) heard_ms: u64,
     /// The last refusal, to tell if nothing better comes.
@@ -158,6 +166,8 @@ impl Call {
             wires: Vec::new(),
             progress_from: 0,
             told_progress: None,
+            read_to: None,
+            recorded: None,
             token: message_token(&message),
             host_attempts: host_attempts(&message),
             epoch: None,
@@ -167,8 +177,9 @@ impl Call {
             backoff: Backoff::new(limits.backoff_ms, limits.backoff_max_ms),
             not_before_ms: now_ms,
             unreachable_ms: None,
-            oversized_behind: None,
-            unreadable_ms: None,
+            uncredited: 0,
+            unread_behind: None,
+            unreadable: None,
             heard_ms: now_ms,
             refusal: None,
             cancelled_ms: None,
@@ -246,6 +257,13 @@ impl Call {
             self.told_progress = Some((stream, progress.map_or(told, |new| new.max(told))));
         }
         takes
+    }
+
+    /// Its stream was one of a session that is gone.
+    pub(super) fn forget_stream(&mut self) {
+        self.track.cursor = None;
+        self.track.replay = None;
+        self.read_to = None;
     }
 
     /// An answer on the standalone stream is waited for no longer than this.

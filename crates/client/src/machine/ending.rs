@@ -43,7 +43,7 @@ impl Machine {
         if call.is_own {
             return self.settle_own(key, message);
         }
-        let relayed = message.edit().id(&call.host_id).finish();
+        let relayed = message.edit().id(&call.host_id).without_null_outcome().finish();
         let (method, initializes) = (call.method().to_owned(), call.is_initialize());
         if message.kind() == Kind::Response {
             if initializes {
@@ -119,6 +119,9 @@ impl Machine {
     }
 
     pub(super) fn end_with(&mut self, key: CallKey, body: Bytes, what: &str, may_have_run: bool) {
+        if self.tell_record(key) {
+            return;
+        }
         if self.calls.get(&key).is_some_and(|call| call.is_own) {
             return self.fail_own(key, what);
         }
@@ -143,7 +146,9 @@ impl Machine {
         if self.hosts.get(&call.host_key) == Some(&key) {
             self.hosts.remove(&call.host_key);
         }
-        self.pending_bytes = self.pending_bytes.saturating_sub(call.message.bytes().len());
+        let recorded_bytes = call.recorded.map_or(0, |recorded| recorded.message.bytes().len());
+        let bytes = call.message.bytes().len() + recorded_bytes;
+        self.pending_bytes = self.pending_bytes.saturating_sub(bytes);
         if call.era == Era::Session
             && let Some(exchange) = call.state.exchange()
         {

@@ -1,4 +1,6 @@
 //! A stream that was lost is asked for, not run again (spec RES-4 to RES-7); what then remains.
+use rejoin_core::message::ParseError;
+
 use super::call::{CallKey, Era, State};
 use super::status::is_busy;
 use super::track::{Next, Replay};
@@ -6,6 +8,16 @@ use super::{Because, ExchangeId, Head, Machine, Media, Notice, Purpose};
 
 /// What became of an answer that is no JSON-RPC message. It would be the same once more.
 pub(super) const UNREADABLE: &str = "it came, and cannot be read";
+
+/// The same, with what a person can change of it.
+pub(super) fn unreadable(error: &ParseError) -> String {
+    match error {
+        ParseError::TooManyMessages { messages_max } => {
+            format!("{UNREADABLE}: it is a batch of more than {messages_max} messages")
+        }
+        _ => UNREADABLE.to_owned(),
+    }
+}
 
 impl Machine {
     /// The connection of a call's stream is lost, or could not be had. `answered`: the server
@@ -24,11 +36,15 @@ impl Machine {
         if call.is_cancelled() {
             return self.forget(key);
         }
-        if call.oversized_behind.as_ref() == Some(&call.track.cursor) {
-            return self.fail(key, "a part of it is larger than message_bytes_max");
+        if let Some((behind, what)) = &call.unread_behind
+            && *behind == call.track.cursor
+        {
+            let what = *what;
+            return self.fail(key, what);
         }
-        if call.unreadable_ms.is_some() {
-            return self.fail(key, UNREADABLE);
+        if let Some((_, what)) = &call.unreadable {
+            let what = what.clone();
+            return self.fail(key, &what);
         }
         if call.is_initialize() {
             // A session that was not opened has no streams.
@@ -154,6 +170,10 @@ impl Machine {
         if call.is_cancelled() {
             return self.forget(key);
         }
+        if self.tell_record(key) {
+            return;
+        }
+        let Some(call) = self.calls.get(&key) else { return };
         let is_repeatable = self.is_repeatable(&call.message);
         let has_token = self.honours_token(key);
         self.leave_exchange(key);

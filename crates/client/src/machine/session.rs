@@ -189,9 +189,11 @@ impl Machine {
     }
 
     fn orphan(&mut self, key: CallKey) {
+        if self.tell_record(key) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(&key) else { return };
-        call.track.cursor = None;
-        call.track.replay = None;
+        call.forget_stream();
         call.doubt = None;
         if call.is_cancelled() || call.is_own {
             let exchange = call.state.exchange();

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::answer::is_success;
 use super::call::{Call, CallKey, Era, State};
 use super::ending::error;
-use super::resume::UNREADABLE;
 use super::stream::may_be_answer;
 use super::{Because, Machine};
 
@@ -44,6 +43,8 @@ pub(super) struct Body {
     pub(super) is_current: bool,
     pub(super) bytes: Bytes,
     pub(super) messages: Vec<Message>,
+    /// Why there are none, where it cannot be read.
+    pub(super) unread: String,
 }
 
 impl Body {
@@ -104,7 +105,7 @@ impl Machine {
             return self.tell_foreign(key, body.status);
         }
         if may_be_answer(&body.bytes) && body.messages.is_empty() {
-            return self.fail(key, UNREADABLE);
+            return self.fail(key, &body.unread);
         }
         self.send_again_or_end(key, "the server answered with nothing");
     }
@@ -217,13 +218,17 @@ impl Machine {
             "" => "no credential was sent".to_owned(),
             named => format!("{named} was sent"),
         };
+        let with = match self.settings.credential_option.as_str() {
+            "" => String::new(),
+            option => format!(" with {option}"),
+        };
         match status {
             301 | 302 | 307 | 308 => Some("it is at another URL: give that one".to_owned()),
             401 if self.settings.credential.is_empty() => {
-                Some(format!("{sent}: give one that it takes with --auth"))
+                Some(format!("{sent}: give one that it takes{with}"))
             }
-            401 => Some(format!("{sent}: renew it, or give one that it takes with --auth")),
-            403 => Some(format!("{sent}: check what that allows, or give another with --auth")),
+            401 => Some(format!("{sent}: renew it, or give one that it takes{with}")),
+            403 => Some(format!("{sent}: check what that allows, or give another{with}")),
             404 | 405 | 501 if is_first => Some(CHECK_URL.to_owned()),
             400..=499 if is_first && !is_busy(status) => Some(CHECK_URL.to_owned()),
             _ => None,

@@ -5,6 +5,7 @@ use rejoin_core::sse::{Event, Mark};
 
 use super::call::CallKey;
 use super::queue::Note;
+use super::resume::unreadable;
 use super::track::Track;
 use super::{ExchangeId, Machine, Output, Purpose, StreamKey};
 
@@ -77,10 +78,10 @@ impl Machine {
     fn pass_on(&mut self, stream: StreamKey, data: Bytes) {
         let read = message::parse(data.clone(), self.limits().json_depth_max);
         if let StreamKey::Call(key) = stream {
-            let is_lost = read.is_err() && may_be_answer(&data);
-            let unreadable_ms = is_lost.then_some(self.now_ms);
+            let error = read.as_ref().err().filter(|_| may_be_answer(&data));
+            let unreadable = error.map(|error| (self.now_ms, unreadable(error)));
             if let Some(call) = self.calls.get_mut(&key) {
-                call.unreadable_ms = unreadable_ms;
+                call.unreadable = unreadable;
             }
         }
         match read {
@@ -178,6 +179,7 @@ impl Machine {
         }
         let Some(key) = self.wires.get(&wire).copied() else { return };
         let is_same_execution = self.honours_token(key);
+        let recorded_wait_ms = self.limits().recorded_wait_ms;
         let Some(call) = self.calls.get_mut(&key) else { return };
         let is_wanted = call.wires.iter().skip(call.progress_from).any(|known| *known == wire);
         call.heard_ms = self.now_ms;
@@ -195,6 +197,11 @@ impl Machine {
         if let Some(token) = call.host_progress.clone()
             && call.takes_progress(stream, progress)
         {
+            if let Some(recorded) = &mut call.recorded {
+                recorded.until_ms = self.now_ms.saturating_add(recorded_wait_ms);
+            } else if stream == StreamKey::Call(key) {
+                call.read_to.clone_from(&call.track.cursor);
+            }
             self.out.push(Output::Deliver(message.edit().progress_of(&token).finish()));
         }
     }
@@ -208,7 +215,10 @@ impl Machine {
             return self.settle(key);
         }
         match self.refusal(key, message) {
+            // What was there before it is gone.
+            Some(_) if self.tell_record(key) => {}
             Some(refusal) => self.refused(key, message, &refusal),
+            None if self.keep_record(key, message) => {}
             None => self.finish(key, message),
         }
     }

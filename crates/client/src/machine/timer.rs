@@ -14,6 +14,8 @@ enum Due {
     AskAgain(ExchangeId),
     /// Its answer came and cannot be read.
     Unreadable,
+    /// What comes before its record does not come.
+    Record,
     Forget,
     GiveUp,
 }
@@ -58,7 +60,7 @@ impl Machine {
     }
 
     /// When something is due for a call.
-    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 6] {
+    fn call_timers(&self, call: &Call) -> [Option<(u64, Due)>; 7] {
         let limits = self.limits();
         let after = |ms: u64| call.heard_ms.saturating_add(ms);
         let own = match call.state {
@@ -81,9 +83,11 @@ impl Machine {
             _ => None,
         };
         let unreadable = call
-            .unreadable_ms
-            .map(|at_ms| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
-        [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable]
+            .unreadable
+            .as_ref()
+            .map(|(at_ms, _)| (at_ms.saturating_add(limits.unreadable_max_ms), Due::Unreadable));
+        let record = call.recorded.as_ref().map(|recorded| (recorded.until_ms, Due::Record));
+        [own, cancelled, dead, self.ask_again_ms(call), silent, unreadable, record]
     }
 
     /// When a connection counts as dead: its server would have sent something by then.
@@ -113,7 +117,7 @@ impl Machine {
         let is_askable = !self.is_rejoin()
             && call.era == Era::Session
             && !call.is_cancelled()
-            && call.oversized_behind.as_ref() != Some(&call.track.cursor);
+            && call.unread_behind.as_ref().is_none_or(|(behind, _)| *behind != call.track.cursor);
         let at_ms = call.track.silent_ms().filter(|_| is_askable)?;
         Some((at_ms, Due::AskAgain(id)))
     }
@@ -122,7 +126,13 @@ impl Machine {
         match due {
             Due::Resume => self.resume(key),
             Due::End => self.fail(key, "the server ended its answer without a result"),
-            Due::Unreadable => self.fail(key, super::resume::UNREADABLE),
+            Due::Unreadable => {
+                let unreadable = self.calls.get(&key).and_then(|call| call.unreadable.clone());
+                self.fail(key, &unreadable.map(|(_, what)| what).unwrap_or_default());
+            }
+            Due::Record => {
+                self.tell_record(key);
+            }
             Due::AskAgain(id) => self.ask_again(key, *id),
             Due::Forget => {
                 self.cancel_again(key);

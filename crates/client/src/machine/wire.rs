@@ -70,17 +70,23 @@ pub struct Head {
     pub retry_after_ms: Option<u64>,
 }
 
-/// What becomes of an exchange. After `Unsent`, `Body`, `Ended` and `Broken` nothing more comes.
+/// What becomes of an exchange. After `Unsent`, `NoCredential`, `Body`, `Ended` and `Broken`
+/// nothing more comes.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Not one byte of the request was written; why.
     Unsent(String),
+    /// Nor was this one: there is no credential; why.
+    NoCredential(String),
     /// The head of the answer.
     Head(Head),
     /// The next event of a stream.
     Event(Event),
     /// An event of a stream, or a whole body, was larger than `message_bytes_max` and is lost.
     Oversized,
+    /// An event of a stream found no room beside what else is half read (`half_read_bytes_max`),
+    /// and is lost. The exchange is given up.
+    NoRoom,
     /// The whole body of an answer that is no stream.
     Body(Bytes),
     /// The stream ended properly.

@@ -19,6 +19,7 @@ use super::answers::Answers;
 use super::connect::{Connector, TlsError};
 use super::credential::Keeper;
 use super::pool::{Link, Pool};
+use super::room::Room;
 use super::{Config, CredentialError, UrlError, target};
 use crate::limits::ClientLimits;
 use crate::machine::{Answer, ExchangeId, Head, Media, Method, Request};
@@ -26,6 +27,9 @@ use crate::machine::{Answer, ExchangeId, Head, Media, Method, Request};
 /// A longer body has its connection for itself: a server may refuse it unread and end the
 /// connection, on which the next request would then be lost.
 const SHARED_BODY_BYTES_MAX: usize = 32 * 1024;
+
+/// Why an answer is not read on.
+const NO_ROOM: &str = "answers that are half read are together larger than half_read_bytes_max";
 
 /// Media types of requests and answers.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -41,12 +45,14 @@ pub(crate) struct Transport {
     credential: Keeper,
     headers: HeaderMap,
     pool: Pool,
+    room: Room,
     limits: ClientLimits,
 }
 
 /// Why a request has no answer.
 enum Fault {
     Unsent(String),
+    NoCredential(String),
     Broken(String),
 }
 
@@ -67,6 +73,7 @@ impl Transport {
             credential,
             headers,
             pool: Pool::new(Duration::from_millis(limits.pool_idle_max_ms)),
+            room: Room::new(&limits),
             uri,
             limits,
         })
@@ -77,6 +84,7 @@ impl Transport {
     pub(crate) async fn run(self: Arc<Self>, id: ExchangeId, request: Request, answers: Answers) {
         match self.send(&request).await {
             Err(Fault::Unsent(what)) => answers.tell(id, Answer::Unsent(what)).await,
+            Err(Fault::NoCredential(what)) => answers.tell(id, Answer::NoCredential(what)).await,
             Err(Fault::Broken(what)) => answers.tell(id, Answer::Broken(what)).await,
             Ok((response, link)) => {
                 let (parts, body) = response.into_parts();
@@ -115,7 +123,7 @@ impl Transport {
     /// Sends a request, again with another credential where the first is refused, and to where the
     /// server says: in both cases the server has not processed it.
     async fn send(&self, request: &Request) -> Result<(Response<Incoming>, Link), Fault> {
-        let failed = |error: CredentialError| Fault::Unsent(error.to_string());
+        let failed = |error: CredentialError| Fault::NoCredential(error.to_string());
         let mut credential = self.credential.value().await.map_err(failed)?;
         let mut uri = self.uri.clone();
         let mut redirects = 0;
@@ -232,6 +240,7 @@ impl Transport {
 
     async fn read_stream(&self, id: ExchangeId, mut body: Incoming, answers: &Answers) -> Answer {
         let mut decoder = Decoder::new(self.limits.message_bytes_max);
+        let mut part = self.room.part();
         while let Some(frame) = body.frame().await {
             match frame {
                 Err(error) => return Answer::Broken(told(&error)),
@@ -247,6 +256,10 @@ impl Transport {
                     Err(_) => answers.tell(id, Answer::Oversized).await,
                 }
             }
+            if !part.fit(decoder.held_bytes()).await {
+                answers.tell(id, Answer::NoRoom).await;
+                return Answer::Broken(NO_ROOM.to_owned());
+            }
         }
         // What is left of an event is discarded, as the HTML standard says.
         Answer::Ended
@@ -254,6 +267,7 @@ impl Transport {
 
     async fn read_whole(&self, mut body: Incoming) -> Answer {
         let mut whole = BytesMut::new();
+        let mut part = self.room.part();
         while let Some(frame) = body.frame().await {
             match frame {
                 Err(error) => return Answer::Broken(told(&error)),
@@ -265,6 +279,9 @@ impl Transport {
                         );
                     }
                     whole.extend_from_slice(&data);
+                    if !part.fit(whole.len()).await {
+                        return Answer::Broken(NO_ROOM.to_owned());
+                    }
                 }
             }
         }

@@ -16,7 +16,10 @@ pub enum UrlError {
         url: String,
     },
     /// A user name or password in it.
-    #[error("a URL with user or password is not used: give the credential with --auth")]
+    #[error(
+        "a URL with user or password is not used: give the credential apart from it (`rejoin` \
+         takes it with --auth)"
+    )]
     User,
 }
 

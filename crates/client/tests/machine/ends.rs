@@ -189,6 +189,20 @@ fn an_event_too_large_is_not_asked_for_again_and_again() {
 }
 
 #[test]
+fn an_event_that_finds_no_room_ends_its_call_which_may_have_run() {
+    let mut world = World::opened(Kind::Rejoin(1));
+    let post = world.reading(1, "charge", "e1");
+    world.answer(post.exchange, Answer::NoRoom);
+    world.cut(post.exchange);
+    let error = world.delivered();
+    assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
+    let text = error["error"]["message"].as_str().unwrap();
+    assert!(text.contains("half_read_bytes_max"), "{text}");
+    world.pass(60_000);
+    world.nothing_opened();
+}
+
+#[test]
 fn calls_that_run_at_the_end_are_told() {
     let mut world = World::opened(Kind::Plain);
     let post = world.reading(1, "charge", "e1");
@@ -209,7 +223,7 @@ fn calls_that_run_at_the_end_are_told() {
 
 #[test]
 fn a_status_that_a_person_can_do_something_about_says_what() {
-    for (status, hint) in [(308, "another URL"), (401, "--auth")] {
+    for (status, hint) in [(308, "another URL"), (401, "give one that it takes.")] {
         let mut world = World::opened(Kind::Plain);
         let post = world.posted(1, "charge");
         world.status(post.exchange, status);

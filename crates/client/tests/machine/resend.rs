@@ -47,6 +47,51 @@ fn a_server_that_stays_unreachable_ends_the_call_which_did_not_run() {
 }
 
 #[test]
+fn a_credential_that_cannot_be_had_twice_ends_the_call_in_seconds_and_nothing_else() {
+    let no_credential = |world: &mut World, post: &Post| {
+        let what = "the command for the credential ended with exit status: 1";
+        world.answer(post.exchange, Answer::NoCredential(what.to_owned()));
+    };
+    let mut world = World::opened(Kind::Rejoin(9));
+    let began_ms = world.now_ms;
+    let call = world.posted(1, "charge");
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+        "params": { "progressToken": 1, "progress": 1 } });
+    world.host(progress);
+    let note = world.post();
+    no_credential(&mut world, &call);
+    no_credential(&mut world, &note);
+    world.nothing_delivered();
+    world.pass(1_000);
+    for _ in 0..2 {
+        let post = world.post();
+        no_credential(&mut world, &post);
+    }
+    let error = world.delivered();
+    assert_eq!(error["error"]["data"]["mayHaveRun"], false, "{error}");
+    let text = error["error"]["message"].as_str().unwrap();
+    assert!(text.contains("the command for the credential ended"), "{text}");
+    assert!(world.now_ms < began_ms + 10_000);
+    // The notification waits on.
+    world.pass_until_opened(10_000);
+    assert_eq!(world.post().body["method"], "notifications/progress");
+
+    // In between there was one: it failed no second time in a row.
+    let call = world.posted(2, "charge");
+    no_credential(&mut world, &call);
+    world.pass_until_opened(1_000);
+    let call = world.post();
+    let mut busy = crate::support::head(503, Media::Whole);
+    busy.retry_after_ms = Some(10);
+    world.answer(call.exchange, Answer::Head(busy));
+    world.answer(call.exchange, Answer::Body(bytes::Bytes::new()));
+    world.pass_until_opened(10_000);
+    let call = world.post();
+    no_credential(&mut world, &call);
+    world.nothing_delivered();
+}
+
+#[test]
 fn a_call_that_may_have_left_ends_if_nothing_says_that_it_may_run_twice() {
     for tool in ["charge", "other", "unlisted"] {
         let mut world = World::opened(Kind::Plain);

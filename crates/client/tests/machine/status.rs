@@ -86,11 +86,18 @@ fn statuses_that_change_are_waited_for_and_others_are_not() {
 #[test]
 fn a_credential_that_is_refused_is_named_by_where_it_came_from() {
     for status in [401, 403] {
+        for option in ["", "--auth"] {
+            // A program that has no options is not told of one.
+            let settings = Settings { credential_option: option.to_owned(), ..named() };
+            let (mut world, post) = opening(settings);
+            answer(&mut world, &post, status, "");
+            let (text, _) = told(&mut world);
+            assert_eq!(text.contains("with --auth"), !option.is_empty(), "{text}");
+        }
         let (mut world, post) = opening(named());
         answer(&mut world, &post, status, "");
         let (text, _) = told(&mut world);
         assert!(text.contains("the variable `TOKEN` was sent"), "{text}");
-        assert!(text.contains("--auth"), "{text}");
         assert!(world.told().contains("the variable `TOKEN` was sent"), "{}", world.told());
 
         let (mut world, post) = opening(Settings::default());
@@ -208,4 +215,57 @@ fn what_cannot_be_read_before_the_answer_ends_no_call() {
     world.pass(60_000);
     world.event(post.exchange, "e5", &post.result("done"));
     assert_eq!(world.delivered()["result"]["text"], "done");
+}
+
+#[test]
+fn a_null_beside_the_other_of_result_and_error_is_none_and_is_not_passed_on() {
+    for (member, other) in [("result", "error"), ("error", "result")] {
+        for on_stream in [false, true] {
+            let mut world = World::opened(Kind::Plain);
+            let post = world.posted(1, "charge");
+            let mut body = json!({ "jsonrpc": "2.0", "id": post.id(), other: null });
+            body[member] = json!({ "code": 5, "message": "said" });
+            if on_stream {
+                world.stream(post.exchange);
+                world.event(post.exchange, "e1", &body);
+            } else {
+                world.json(post.exchange, 200, &body);
+            }
+            let told = world.delivered();
+            let expected = json!({ "jsonrpc": "2.0", "id": 1, member: body[member] });
+            assert_eq!(told, expected);
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_too_many_messages_is_refused_to_whoever_sent_it() {
+    let batch = |message: &Value| {
+        let messages = vec![message.to_string(); rejoin_core::limits::BATCH_MESSAGES_MAX + 1];
+        format!("[{}]", messages.join(","))
+    };
+    let mut world = World::opened(Kind::Plain);
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
+    world.input(rejoin_client::machine::Input::Host(Bytes::from(batch(&ping))));
+    world.nothing_opened();
+    let (text, error) = told(&mut world);
+    assert_eq!(error["error"]["data"]["mayHaveRun"], false, "{error}");
+    assert!(text.contains("more than 4096 messages"), "{text}");
+    world.nothing_delivered();
+
+    for on_stream in [false, true] {
+        let post = world.posted(1, "charge");
+        let body = batch(&post.result("done"));
+        if on_stream {
+            world.stream(post.exchange);
+            world.sse(post.exchange, &format!("data: {body}\n\n"));
+            world.answer(post.exchange, Answer::Ended);
+        } else {
+            answer(&mut world, &post, 200, &body);
+        }
+        let (text, error) = told(&mut world);
+        assert_eq!(error["error"]["data"]["mayHaveRun"], true, "{error}");
+        assert!(text.contains("batch of more than 4096 messages"), "{text}");
+        world.nothing_delivered();
+    }
 }

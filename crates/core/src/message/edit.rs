@@ -135,6 +135,19 @@ impl<'a> Edit<'a> {
         self
     }
 
+    /// Leaves out a `result` or `error` that is null beside the other: strict readers take only
+    /// one of the two.
+    pub fn without_null_outcome(mut self) -> Self {
+        let bytes = &self.message.bytes;
+        let start = bytes.iter().position(|&byte| byte == b'{').unwrap_or_default();
+        if let Some(key) = self.message.shape.null_outcome
+            && let Some(object) = object_at(bytes, Span::new(start..bytes.len()))
+        {
+            remove_members(bytes, &object, &[key], &mut self.patches);
+        }
+        self
+    }
+
     /// The changed message; the same bytes, not copied, if nothing changed.
     pub fn finish(mut self) -> Bytes {
         let message = self.message;

@@ -37,6 +37,12 @@ pub enum ParseError {
     /// A batch without messages (JSON-RPC 2.0, section 6).
     #[error("the batch is empty: send at least one message")]
     EmptyBatch,
+    /// A batch with more messages than are read at once.
+    #[error("the batch has more than {messages_max} messages: send them in smaller batches")]
+    TooManyMessages {
+        /// The limit.
+        messages_max: usize,
+    },
     /// A key twice in one object; receivers disagree about which one counts.
     #[error("the key {key:?} is there twice in {place}: send it once")]
     DuplicateKey {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use super::scan::{Object, Scanner, Span};
 use super::text::string_value;
 use super::{IdKey, Incoming, Kind, Message, ParseError, Shape};
+use crate::limits::BATCH_MESSAGES_MAX;
 
 /// Reads a body as one JSON-RPC message or a batch of them (revision 2025-03-26), in one pass. The
 /// messages share the body's memory.
@@ -13,6 +14,8 @@ use super::{IdKey, Incoming, Kind, Message, ParseError, Shape};
 /// The whole text is checked: UTF-8, grammar, at most `depth_max` objects and arrays inside each
 /// other, nothing after it. Keys must be unique, compared after unescaping, in the objects a
 /// message is routed by: the message, `params`, `params._meta`, `error`.
+/// Of `result` and `error` one may be there and null beside the other: then it counts as absent. A
+/// batch has at most [`BATCH_MESSAGES_MAX`] messages.
 ///
 /// # Errors
 /// [`ParseError`], for the first thing found wrong.
@@ -29,7 +32,7 @@ pub fn parse(body: Bytes, depth_max: usize) -> Result<Incoming, ParseError> {
     if scanner.peek() != Some(b'[') {
         return parse_message(body, depth_max).map(Incoming::One);
     }
-    let elements = scanner.array()?;
+    let elements = scanner.array(BATCH_MESSAGES_MAX)?;
     scanner.end()?;
     if elements.is_empty() {
         return Err(ParseError::EmptyBatch);
@@ -103,9 +106,15 @@ fn shape(bytes: &[u8], top: &Object, entered: Entered) -> Result<Shape, ParseErr
     }
     let method = top.get(bytes, "method");
     let (result, error) = (top.get(bytes, "result"), top.get(bytes, "error"));
+    let is_null = |span: &Span| span.of(bytes) == b"null";
+    // Some write both, and one of them null.
+    let (result, error, null_outcome) = match (result, error) {
+        (Some(result), Some(error)) if is_null(&error) => (Some(result), None, Some("error")),
+        (Some(result), Some(error)) if is_null(&result) => (None, Some(error), Some("result")),
+        (result, error) => (result, error, None),
+    };
     let id = top.get(bytes, "id");
     let kind = kind(method.is_some(), result.is_some(), error.is_some(), id.is_some())?;
-    let is_null = |span: &Span| span.of(bytes) == b"null";
     // An error about a request whose id could not be read has none, or null (MCP 1.3, B-3 to B-5).
     let id = id.filter(|span| !(kind == Kind::ErrorResponse && is_null(span)));
     let id_key = match id.map(|span| IdKey::from_json(span.of(bytes))) {
@@ -138,6 +147,7 @@ fn shape(bytes: &[u8], top: &Object, entered: Entered) -> Result<Shape, ParseErr
         tool_name,
         result,
         error,
+        null_outcome,
         error_code: error_code(bytes, entered.error.as_ref()),
         params_hash: OnceLock::new(),
     })

@@ -137,8 +137,9 @@ impl<'a> Scanner<'a> {
         Ok(Object { span: Span::new(start..self.at), members: members.into() })
     }
 
-    /// Reads an array at the position and gives the spans of its elements.
-    pub(super) fn array(&mut self) -> Result<Vec<Span>, ParseError> {
+    /// Reads an array at the position and gives the spans of its elements, of which there may be
+    /// this many.
+    pub(super) fn array(&mut self, elements_max: usize) -> Result<Vec<Span>, ParseError> {
         let mut elements = Vec::new();
         self.check_depth(0)?;
         self.byte(b'[', "an array")?;
@@ -147,6 +148,9 @@ impl<'a> Scanner<'a> {
         if !self.eat(b']') {
             loop {
                 self.whitespace();
+                if elements.len() == elements_max {
+                    return Err(ParseError::TooManyMessages { messages_max: elements_max });
+                }
                 let start = self.at;
                 self.value()?;
                 elements.push(Span::new(start..self.at));

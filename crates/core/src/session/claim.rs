@@ -152,6 +152,7 @@ impl Session {
             scope: self.scope_row(request, now_ms),
             phase: Phase::Claimed,
             stream,
+            ran_on: None,
             result: None,
             claimed_ms: now_ms,
             heard_ms: now_ms,

@@ -111,7 +111,8 @@ impl Session {
         let is_found = self.ledger.with_params(&call.params).contains(&call.id);
         let owns = call.key().is_some_and(|key| self.ledger.with_key(&key) == Some(call.id));
         (call.id, &call.request_id, call.params, call.body, call.token).hash(state);
-        (call.phase, call.stream, call.result, call.settled_by, is_found, owns).hash(state);
+        (call.phase, call.stream, call.ran_on, call.result, call.settled_by, is_found, owns)
+            .hash(state);
         (ages.of(call.claimed_ms), ages.of_any(call.ended_ms), ages.of_any(call.lost_ms))
             .hash(state);
     }

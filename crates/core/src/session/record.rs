@@ -6,7 +6,7 @@ use super::post::request_id;
 use super::waiting::{Wait, Waiter};
 use super::{Session, mark};
 use crate::effect::{Effect, EventKind, Note, Output};
-use crate::id::{CallId, ConnectionId, StreamId};
+use crate::id::{CallId, ConnectionId, Seq, StreamId};
 use crate::input::Request;
 use crate::ledger::Phase;
 use crate::policy::{Decision, Verdict};
@@ -94,7 +94,9 @@ impl Session {
         let loaded = waiter.loaded.iter().find(|(at, call, _)| (*at, *call) == (index, id));
         let payload = loaded.and_then(|(_, _, payload)| payload.clone());
         let ended_ms = self.ledger.get(id).and_then(|call| call.ended_ms).unwrap_or(now_ms);
-        let body = payload.and_then(|payload| mark::record(payload, request, ended_ms));
+        let origin = request.token.and_then(|_| self.progress_origin(id));
+        let mark = mark::Mark { ended_ms, origin: origin.as_deref() };
+        let body = payload.and_then(|payload| mark::record(payload, request, &mark));
         // Its row may keep the answer longer than the session's log.
         let Some(body) = body.or_else(|| self.row_answer(request, Some(id))) else {
             let body = self.reject(request, Reason::OutcomeUnknown, Some(id), now_ms).body();
@@ -106,11 +108,21 @@ impl Session {
         true
     }
 
+    /// The origin of the stream on which a call's progress still is, for who has none of it. A
+    /// cancelled call's stream cannot be resumed.
+    fn progress_origin(&self, id: CallId) -> Option<String> {
+        let call = self.ledger.get(id)?;
+        let stream = self.streams.get(&call.ran_on.or(call.stream)?)?;
+        let is_cancelled = stream.state == StreamState::Released(Release::Cancelled);
+        let has_progress = stream.progress_bytes() > 0 && !is_cancelled;
+        has_progress.then(|| self.event_id(stream.id, Seq::ORIGIN).to_string())
+    }
+
     fn move_call_here(
         &mut self,
         id: CallId,
         request: &Request,
-        result: (StreamId, crate::id::Seq),
+        result: (StreamId, Seq),
         now_ms: u64,
         out: &mut Output,
     ) {
@@ -121,6 +133,7 @@ impl Session {
             return;
         }
         let old = call.stream.replace(result.0);
+        call.ran_on = call.ran_on.or(old);
         call.result = Some(result);
         call.request_id = request_id(request);
         if let Some(key) = request.message.id_key() {
@@ -184,7 +197,8 @@ impl Session {
         };
         match &record?.outcome {
             Outcome::Finished { response, ended_ms } => {
-                mark::record(response.clone(), request, *ended_ms)
+                let mark = mark::Mark { ended_ms: *ended_ms, origin: None };
+                mark::record(response.clone(), request, &mark)
             }
             _ => None,
         }

@@ -158,6 +158,11 @@ impl Decoder {
         !self.data.is_empty() || self.buffer.first().is_some_and(|&byte| byte != b':')
     }
 
+    /// Bytes of an event that has not come whole, and of what was not asked for yet.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.len() + self.block_bytes
+    }
+
     /// Ends the stream. Events already pushed and not asked for are lost, so drain first.
     ///
     /// # Errors

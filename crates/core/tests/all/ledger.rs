@@ -22,6 +22,7 @@ fn call(id: u64, token: Option<DedupKey>) -> Call {
         scope: None,
         phase: Phase::Claimed,
         stream: Some(StreamId(1)),
+        ran_on: None,
         result: None,
         claimed_ms: 0,
         heard_ms: 0,

@@ -191,6 +191,10 @@ fn what_is_no_message_is_refused_with_its_reason() {
         (r#"{"jsonrpc":"2.0","id":1}"#, NoMethodNorResult),
         (r#"{"jsonrpc":"2.0","result":{}}"#, NoResponseId),
         (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#, ambiguous("result", "error")),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null,"method":"m"}"#,
+            ambiguous("method", "result"),
+        ),
         (r#"{"jsonrpc":"2.0","id":1,"result":1,"method":"m"}"#, ambiguous("method", "result")),
         (r#"{"jsonrpc":"2.0","id":1,"error":1,"method":"m"}"#, ambiguous("method", "error")),
         (r#"{"jsonrpc":"2.0","id":1,"method":1}"#, BadMethod),
@@ -403,4 +407,51 @@ fn a_message_over_several_lines_becomes_one_line_with_the_same_meaning() {
     assert_eq!(single_line(body), "{   \"a\": \"b\\n\"} ");
     let flat = Bytes::from_static(b"{}");
     assert_eq!(single_line(flat.clone()).as_ptr(), flat.as_ptr());
+}
+
+#[test]
+fn a_result_or_error_that_is_null_beside_the_other_counts_as_absent_and_can_be_left_out() {
+    for (text, kind, plain) in [
+        (
+            r#" {"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}"#,
+            Kind::Response,
+            r#" {"jsonrpc":"2.0","id":7,"result":{"a":1}}"#,
+        ),
+        (
+            r#"{"error" : null , "jsonrpc":"2.0","id":1,"result":null}"#,
+            Kind::Response,
+            r#"{"jsonrpc":"2.0","id":7,"result":null}"#,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","result":null,"id":1,"error":{"code":-1,"message":"m"}}"#,
+            Kind::ErrorResponse,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"m"}}"#,
+        ),
+    ] {
+        let message = one(text);
+        assert_eq!(message.kind(), kind, "{text}");
+        assert_eq!(message.result().is_some(), kind == Kind::Response, "{text}");
+        assert_eq!(message.error().is_some(), kind == Kind::ErrorResponse, "{text}");
+        let edit = || message.edit().id(b"7");
+        assert_eq!(edit().without_null_outcome().finish(), plain, "{text}");
+        assert_ne!(edit().finish(), plain, "only where it is asked for");
+    }
+    let plain = one(r#"{"jsonrpc":"2.0","id":1,"result":{"error":null}}"#);
+    assert_eq!(plain.edit().without_null_outcome().finish(), plain.bytes());
+}
+
+#[test]
+fn a_batch_of_more_messages_than_are_read_is_refused_before_the_rest_of_it_is_read() {
+    let batch = |messages: usize, end: &str| {
+        let message = r#"{"jsonrpc":"2.0","method":"m"}"#;
+        parse(format!("[{}{end}", vec![message; messages].join(",")).into(), 8)
+    };
+    let max = rejoin_core::limits::BATCH_MESSAGES_MAX;
+    assert!(matches!(batch(max, "]"), Ok(Incoming::Batch(messages)) if messages.len() == max));
+    // What follows is not even JSON.
+    for end in ["]", ",,"] {
+        let refused = batch(max + 1, end).unwrap_err();
+        assert_eq!(refused, ParseError::TooManyMessages { messages_max: max });
+        assert!(refused.to_string().contains("more than 4096 messages"), "{refused}");
+    }
 }

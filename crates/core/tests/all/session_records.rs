@@ -3,7 +3,7 @@
 
 use crate::support::{Rig, call};
 use rejoin_core::id::{ConnectionId, Seq, StreamId};
-use rejoin_core::token::RECORDED_META;
+use rejoin_core::token::{ORIGIN_META, RECORDED_META};
 use serde_json::{Value, json};
 
 fn stream(rig: &Rig, connection: ConnectionId) -> StreamId {
@@ -173,4 +173,104 @@ fn an_expired_batch_is_told_under_every_id_of_it() {
     let words = expired_word(&mut rig, batch);
     let ids: Vec<_> = words.as_array().expect("a batch").iter().map(|e| e["id"].clone()).collect();
     assert_eq!(ids, [json!(7), json!(8)]);
+}
+
+/// A call with a token and progress that ended while nobody read a word of it.
+fn unread(rig: &mut Rig, progress: u64) -> StreamId {
+    let first = rig.post_token(&call("1", "a", "{}"), "t");
+    let id = rig.executed()[0];
+    for step in 1..=progress {
+        rig.progress(id, step);
+    }
+    rig.answer(id);
+    rig.lose(first, Seq::ORIGIN);
+    rig.pass(8_000);
+    stream(rig, first)
+}
+
+#[test]
+fn a_record_by_token_names_the_origin_from_which_all_that_was_unread_can_be_had() {
+    for restarts in [false, true] {
+        let mut rig = Rig::plain();
+        let ran_on = unread(&mut rig, 3);
+        let origin = rig.event_id(ran_on, 0);
+        // The record itself may be lost, and the next one is made of it.
+        for id in ["2", "3"] {
+            let again = rig.post_token(&call(id, "a", "{}"), "t");
+            let record = last_event(&rig, again);
+            assert_eq!(record["result"]["_meta"][ORIGIN_META], origin.to_string());
+            rig.lose(again, Seq::ORIGIN);
+            rig.pass(8_000);
+            if restarts {
+                rig.restart();
+            }
+        }
+        let get = rig.get(Some(origin));
+        assert_eq!(rig.opened(get).expect("it is kept").after, Seq::ORIGIN);
+        let read = rig.events_after(ran_on, Seq::ORIGIN);
+        assert_eq!(read.len(), 4);
+        assert!(read[3].1.contains(r#""id":1,"result""#), "{read:?}");
+        assert_eq!(rig.state(ran_on), "released", "to read it moves nothing");
+        // Nor does it make the call run again.
+        let again = rig.post_token(&call("4", "a", "{}"), "t");
+        rig.deliver(get);
+        assert_eq!(rig.executed().len(), 1);
+        assert!(rig.refused(again).is_none());
+        rig.session.check().expect("consistent");
+    }
+}
+
+#[test]
+fn a_record_names_no_origin_where_there_is_no_progress_to_be_had() {
+    let named = |rig: &mut Rig, token: bool| {
+        let body = call("2", "a", "{}");
+        let again = if token { rig.post_token(&body, "t") } else { rig.post(&body) };
+        let record = last_event(rig, again);
+        assert!(record["result"]["_meta"][RECORDED_META].is_u64());
+        !record["result"]["_meta"][ORIGIN_META].is_null()
+    };
+    let mut rig = Rig::plain();
+    unread(&mut rig, 0);
+    assert!(!named(&mut rig, true), "there never was any");
+    let mut rig = Rig::plain();
+    unread(&mut rig, 1);
+    assert!(!named(&mut rig, false), "without a token nobody can tell whose it is");
+    // A cancelled call's stream cannot be resumed.
+    let mut rig = Rig::plain();
+    rig.post_token(&call("1", "a", "{}"), "t");
+    rig.progress(rig.executed()[0], 1);
+    rig.notify(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    rig.answer(rig.executed()[0]);
+    assert!(!named(&mut rig, true));
+}
+
+#[test]
+fn the_origin_of_an_error_is_named_in_its_data() {
+    for (data, kept) in [("", Value::Null), (r#","data":"why""#, json!("why"))] {
+        let mut rig = Rig::plain();
+        let first = rig.post_token(&call("1", "a", "{}"), "t");
+        rig.progress(rig.executed()[0], 1);
+        let error = format!(r#"{{"code":-32603,"message":"broken"{data}}}"#);
+        rig.upstream(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#));
+        rig.lose(first, Seq::ORIGIN);
+        rig.pass(8_000);
+        let again = rig.post_token(&call("2", "a", "{}"), "t");
+        let record = last_event(&rig, again);
+        let origin = rig.event_id(stream(&rig, first), 0).to_string();
+        assert_eq!(record["error"]["data"][ORIGIN_META], origin);
+        assert_eq!(record["error"]["data"]["value"], kept);
+    }
+}
+
+#[test]
+fn an_answer_with_a_null_error_beside_its_result_is_a_result_and_passed_on_as_it_is() {
+    let mut rig = Rig::plain();
+    let post = rig.post_token(&call("1", "a", "{}"), "t");
+    rig.upstream(r#"{"jsonrpc":"2.0","id":1,"result":{"n":1},"error":null}"#);
+    let text = rig.events_after(stream(&rig, post), Seq::ORIGIN).remove(0).1;
+    assert_eq!(text, r#"{"jsonrpc":"2.0","id":1,"result":{"n":1},"error":null}"#);
+    rig.deliver(post);
+    let again = rig.post_token(&call("2", "a", "{}"), "t");
+    assert_eq!(last_event(&rig, again)["result"]["_meta"][RECORDED_META], 1_000_000);
+    assert_eq!(rig.executed().len(), 1);
 }

@@ -90,3 +90,30 @@ async fn tokens_that_cannot_be_used_are_refused_before_anything_runs() -> TestRe
     assert_eq!(bench.server.runs("echo"), 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn progress_that_nobody_read_is_had_from_the_origin_that_its_record_names() -> TestResult {
+    let bench = Bench::start().await?;
+    let session = bench.session().await?;
+    let call = echo(1).with_progress_token("p").with_dedup_token("t");
+    let mut stream = session.call(&call).await?;
+    stream.clean_rest().await?;
+    // Read by the kernel and by nobody else; the call is settled, so that its record is given.
+    let cursor = stream.last_id().unwrap_or_default().to_owned();
+    assert_eq!(session.get(Some(&cursor)).await?.head().await?.status, 405);
+    let record = session.answer(&call.again(2)).await?;
+    let meta = &record["result"]["_meta"];
+    assert!(meta[RECORDED].is_u64(), "{record}");
+    let origin = meta["dev.rejoin/origin"].as_str().unwrap_or_default();
+    let mut rest = session.get(Some(origin)).await?;
+    rest.clean_rest().await?;
+    let read: Vec<_> = rest.events().iter().filter_map(|event| event.message()).collect();
+    assert_eq!(read.len(), 2, "{read:?}");
+    assert_eq!(read[0]["params"], json!({ "progressToken": "p", "progress": 1 }));
+    assert_eq!((&read[1]["id"], &read[1]["result"]["echo"]), (&json!(1), &json!({ "n": 1 })));
+    // Nobody else is given it.
+    let other = bench.session_as(Identity::authorized("Bearer two")).await?;
+    assert_eq!(other.get(Some(origin)).await?.head().await?.status, 405);
+    assert_eq!(bench.server.runs("echo"), 1);
+    Ok(())
+}

@@ -150,6 +150,7 @@ pub(super) fn call(id: u64, phase: Phase) -> Call {
         token: Some(key("t")),
         phase,
         stream: Some(STREAM),
+        ran_on: None,
         result: None,
         claimed_ms: 5,
         heard_ms: 6,

@@ -134,6 +134,7 @@ fn call(id: u64) -> Call {
         scope: None,
         phase: Phase::Claimed,
         stream: Some(STREAM),
+        ran_on: None,
         result: None,
         claimed_ms: 1,
         heard_ms: 1,

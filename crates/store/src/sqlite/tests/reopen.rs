@@ -27,6 +27,7 @@ fn call(id: u64) -> Call {
         scope: Some(ScopeRow { key: DedupKey(digest(b"k")), expires_ms: 9, open: true }),
         phase: Phase::Cancelled { result: true },
         stream: Some(STREAM),
+        ran_on: None,
         result: Some((STREAM, Seq(2))),
         claimed_ms: 1,
         heard_ms: 2,
