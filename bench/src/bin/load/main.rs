@@ -38,6 +38,7 @@ async fn run() -> Result<(), Failure> {
     println!("{machine}");
     contestant::keep_off_their_core()?;
     let mut report = Report::default();
+    let mut page = machine;
     let is_wanted = |workload: &Workload| {
         options.only.as_ref().is_none_or(|only| workload.name().contains(only))
     };
@@ -58,9 +59,16 @@ async fn run() -> Result<(), Failure> {
                 }
             }
         }
-        println!("{}", report.of(workload));
+        let table = report.of(workload);
+        println!("{table}");
+        page += &format!("\n{table}");
     }
     println!("Up to {passes} passes of {} ms each, in turns.\n", time.as_millis());
-    print!("{}", report::targets(&report));
+    let targets = report::targets(&report);
+    print!("{targets}");
+    if options.write {
+        page += &format!("\n```\n{targets}```\n");
+        report::write(&page, &report.chart())?;
+    }
     Ok(())
 }

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use rejoin_bench::{Failure, Length};
 
-const USAGE: &str = "bench load takes [--quick] [--peers] [--write] [--only TEXT]";
+const USAGE: &str = "bench load takes [--quick] [--write] [--only TEXT]";
 
 /// The arguments of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) length: Length,
-    /// Others' proxies take part too.
-    pub(crate) peers: bool,
     /// The tables and the chart are written into the documentation.
     pub(crate) write: bool,
     /// Workloads whose name has this text.
@@ -24,11 +22,10 @@ impl Options {
     }
 
     fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut own = Self { length: Length::Full, peers: false, write: false, only: None };
+        let mut own = Self { length: Length::Full, write: false, only: None };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--quick" => own.length = Length::Quick,
-                "--peers" => own.peers = true,
                 "--write" => own.write = true,
                 "--only" => own.only = Some(arguments.next().ok_or(USAGE)?),
                 _ => return Err(format!("{argument:?} is not known: {USAGE}").into()),
@@ -55,7 +52,7 @@ mod tests {
         let read = |text: &str| Options::read(text.split_whitespace().map(str::to_owned));
         let options = read("--only idle --write --quick").unwrap();
         assert_eq!(options.only.as_deref(), Some("idle"));
-        assert!(options.write && !options.peers && options.length == Length::Quick);
+        assert!(options.write && options.length == Length::Quick);
         assert!(read("--quik").unwrap_err().to_string().contains("--quick"));
         assert!(read("--only").is_err());
     }

@@ -1,5 +1,7 @@
 //! Tables of medians with their spread, and the figures that are wanted.
 
+mod chart;
+mod page;
 mod target;
 
 use std::fmt::Write as _;
@@ -7,6 +9,7 @@ use std::fmt::Write as _;
 use crate::contestant::Kind;
 use crate::workload::{Pass, Workload};
 
+pub(crate) use page::write;
 pub(crate) use target::targets;
 
 /// One contestant at one workload.
