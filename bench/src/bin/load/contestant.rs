@@ -192,7 +192,8 @@ impl Contestant {
         listens(self.address)
     }
 
-    /// Resident memory of the process that is measured, in bytes; a server behind it does not count.
+    /// Resident memory of the process that is measured, in bytes; a server behind it does not
+    /// count.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Failure> {
         let child = self.children.last().ok_or("nothing was started")?;
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;

@@ -175,7 +175,7 @@ impl Pass {
         Self { value, latencies }
     }
 
-    /// How long one exchange took that so many of a hundred did not exceed; `None`: there were none.
+    /// How long one exchange took that so many of a hundred did not exceed; `None`: none was timed.
     pub(crate) fn percentile_us(&self, percent: usize) -> Option<f64> {
         let at = (self.latencies.len() * percent / 100).min(self.latencies.len().checked_sub(1)?);
         Some(self.latencies[at].as_secs_f64() * 1e6)
