@@ -11,11 +11,11 @@ use crate::runner::{Runner, print_lines, tail};
 /// What can be measured.
 const NAMES: [&str; 2] = ["store", "load"];
 /// Nothing is measured for longer.
-const TIME_MAX: Duration = Duration::from_secs(15 * 60);
+const TIME_MAX: Duration = Duration::from_secs(45 * 60);
 /// Lines of the log that are shown when it passed: the machine and the tables.
-const LINES_MAX: usize = 120;
+const LINES_MAX: usize = 320;
 
-/// Builds the programs, then runs one: `NAME [--quick]`.
+/// Builds the programs, then runs one: `NAME [--quick]`, `load [--write] [--only TEXT]`.
 pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
     let (name, rest) = named(args)?;
     let mut runner = plan::runner()?;
@@ -23,9 +23,20 @@ pub(crate) fn run(args: &[&str]) -> Result<(), Failure> {
         // The gateway that is measured; the server and the proxy next to it are of `bench/`.
         plan::build(&mut runner)?;
     }
+    if name == "load" {
+        decision(&mut runner)?;
+    }
     steps(&mut runner, name, rest)?;
     runner.print_summary();
     Ok(())
+}
+
+/// What one decision costs; the report of `load` reads what criterion leaves.
+fn decision(runner: &mut Runner) -> Result<(), Failure> {
+    let mut program = cargo();
+    program.current_dir(workspace_root().join("bench"));
+    program.args(["bench", "--locked", "--bench", "decision"]);
+    runner.command("bench-decision", program, TIME_MAX, |_| Ok(String::new()))
 }
 
 /// As [`run`], as a part of a longer run.

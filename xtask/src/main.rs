@@ -75,7 +75,7 @@ usage: cargo xtask COMMAND
   bench store [--quick]
                   figures of the log in a file, next to a raw append and sync loop
                   on the same disk in the same run (docs/performance.md)
-  bench load [--quick]
+  bench load [--quick] [--write] [--only TEXT]
                   release build, then calls and events a second through the layer and the
                   gateway, next to the bare server and a bare proxy, in turns
 

@@ -14,6 +14,7 @@ use rejoin_store::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, ListToolsResult,
     PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -61,8 +62,12 @@ impl ServerHandler for Tools {
         _context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
         let schema = json!({ "type": "object" }).as_object().cloned().unwrap_or_default();
-        let tools = [("get", "Answers at once."), ("stream", "Reports progress, then answers.")];
-        let tools = tools.map(|(name, does)| Tool::new(name, does, schema.clone())).to_vec();
+        let reads = ToolAnnotations::new().read_only(true);
+        let tools = vec![
+            Tool::new("get", "Answers at once.", schema.clone()),
+            Tool::new("look", "The same, and only reads.", schema.clone()).with_annotations(reads),
+            Tool::new("stream", "Reports progress, then answers.", schema),
+        ];
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
 
@@ -99,6 +104,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let mut config = LayerConfig { name: "bench".to_owned(), ..LayerConfig::default() };
+    config.settings.trust_annotations = true;
     match arguments[1..] {
         [] => {
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));

@@ -57,11 +57,33 @@ impl Kind {
         let mut all = vec![Self::Bare, Self::Proxy];
         all.extend(Log::ALL.map(Self::Layer));
         all.extend(Log::ALL.map(Self::Gateway));
-        // A process for each session: how fast those start is nothing of Rejoin's.
-        if workload != Workload::Initialize {
-            all.extend(Log::ALL.map(Self::Stdio));
-        }
+        all.extend(Log::ALL.map(Self::Stdio));
+        all.retain(|kind| kind.takes(workload));
         all
+    }
+
+    fn takes(self, workload: Workload) -> bool {
+        match workload {
+            // Only a gateway with a log on the disk outlives its own process.
+            Workload::Replay { restarted: true } => {
+                matches!(self, Self::Gateway(Log::Calls | Log::Events))
+            }
+            // rmcp as it is has nothing to resume from.
+            Workload::Replay { restarted: false } => !matches!(self, Self::Bare | Self::Proxy),
+            Workload::Storm => matches!(self, Self::Layer(_) | Self::Gateway(_)),
+            // A process for each session: how fast those start, how many there can be and what they
+            // need is nothing of Rejoin's.
+            Workload::Initialize
+            | Workload::IdleSessions
+            | Workload::IdleStreams
+            | Workload::Calls { connections: 65.. } => !matches!(self, Self::Stdio(_)),
+            _ => true,
+        }
+    }
+
+    /// True if it is a contestant of Rejoin: what such a one cannot do is a failure of the run.
+    pub(crate) fn is_own(self) -> bool {
+        matches!(self, Self::Layer(_) | Self::Gateway(_) | Self::Stdio(_))
     }
 
     pub(crate) fn name(self) -> String {
@@ -79,6 +101,8 @@ impl Kind {
 pub(crate) struct Contestant {
     pub(crate) address: SocketAddr,
     children: Vec<Child>,
+    /// The command line of the last of them, which is the one that is measured.
+    last: (PathBuf, Vec<String>),
     _directory: TempDir,
 }
 
@@ -87,8 +111,12 @@ impl Contestant {
     pub(crate) fn start(kind: Kind, directory: &Path) -> Result<Self, Failure> {
         let directory = tempfile::tempdir_in(directory)?;
         let data = directory.path().to_str().ok_or("a directory that is no text")?.to_owned();
-        let mut own =
-            Self { address: free_address()?, children: Vec::new(), _directory: directory };
+        let mut own = Self {
+            address: free_address()?,
+            children: Vec::new(),
+            last: (PathBuf::new(), Vec::new()),
+            _directory: directory,
+        };
         let port = own.address.port().to_string();
         match kind {
             Kind::Bare => own.spawn(&built("bare-server")?, &[&port])?,
@@ -123,6 +151,7 @@ impl Contestant {
     fn serve(&mut self, log: Log, data: &str, more: &[&str]) -> Result<(), Failure> {
         let listen = self.address.to_string();
         let mut arguments = vec!["serve", "--listen", &listen, "--admin", "127.0.0.1:0"];
+        arguments.push("--trust-annotations");
         if log != Log::Memory {
             arguments.extend(["--data", data, "--durability", log.word()]);
         }
@@ -147,19 +176,30 @@ impl Contestant {
             .spawn()
             .map_err(|error| format!("{}: {error}", program.display()))?;
         self.children.push(child);
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        self.last = (program.to_owned(), arguments);
         Ok(())
     }
 
-    /// Resident memory of all its processes, in bytes.
+    /// Kills the process that is measured, and starts it again as it was started.
+    pub(crate) fn restart(&mut self) -> Result<(), Failure> {
+        let mut killed = self.children.pop().ok_or("nothing was started")?;
+        killed.kill()?;
+        killed.wait()?;
+        let (program, arguments) = self.last.clone();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.spawn(&program, &arguments)?;
+        listens(self.address)
+    }
+
+    /// Resident memory of the process that is measured, in bytes; a server behind it does not
+    /// count.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Failure> {
-        let mut all = 0;
-        for child in &self.children {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            let line = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB");
-            all += line.trim().parse::<u64>()? * 1024;
-        }
-        Ok(all)
+        let child = self.children.last().ok_or("nothing was started")?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB");
+        Ok(line.trim().parse::<u64>()? * 1_024)
     }
 }
 

@@ -3,16 +3,18 @@
 //! generator the other, and every answer is looked at.
 
 mod contestant;
+mod decision;
+mod options;
 mod report;
 mod wire;
 mod workload;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use rejoin_bench::{Failure, Length, describe};
+use rejoin_bench::{Failure, describe};
 
 use contestant::{Contestant, Kind};
+use options::Options;
 use report::Report;
 use workload::Workload;
 
@@ -29,30 +31,44 @@ fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    let (passes, time) = match Length::from_arguments()? {
-        Length::Full => (5, Duration::from_millis(1_000)),
-        Length::Quick => (3, Duration::from_millis(300)),
-    };
+    let options = Options::from_arguments()?;
+    let (passes, time) = options.passes();
     let directory = tempfile::tempdir()?;
-    println!("{}", describe(directory.path())?);
+    let machine = describe(directory.path())?;
+    println!("{machine}");
     contestant::keep_off_their_core()?;
     let mut report = Report::default();
-    for workload in Workload::ALL {
-        for pass in 0..passes {
+    let mut page = machine;
+    let is_wanted = |workload: &Workload| {
+        options.only.as_ref().is_none_or(|only| workload.name().contains(only))
+    };
+    for workload in Workload::ALL.into_iter().filter(is_wanted) {
+        for pass in 0..workload.passes(passes, options.length) {
             let mut contestants = Kind::all(workload);
             let turn = pass % contestants.len();
             contestants.rotate_left(turn);
             for kind in contestants {
-                let contestant = Contestant::start(kind, directory.path())?;
-                let pass = workload.run(contestant.address, time).await;
-                let pass =
-                    pass.map_err(|error| format!("{}, {}: {error}", kind.name(), workload.name()))?;
-                report.add(workload, kind, &pass, contestant.resident_bytes()?);
+                let mut contestant = Contestant::start(kind, directory.path())?;
+                match workload.run(&mut contestant, (time, options.length)).await {
+                    Ok(pass) => report.add(workload, kind, &pass, contestant.resident_bytes()?),
+                    Err(error) if kind.is_own() => {
+                        let (kind, workload) = (kind.name(), workload.name());
+                        return Err(format!("{kind}, {workload}: {error}").into());
+                    }
+                    Err(error) => report.add_failure(workload, kind, error.to_string()),
+                }
             }
         }
-        println!("{}", report.of(workload));
+        let table = report.of(workload);
+        println!("{table}");
+        page += &format!("\n{table}");
     }
-    println!("{passes} passes of {} ms each, in turns.\n", time.as_millis());
-    print!("{}", report.targets());
+    println!("Up to {passes} passes of {} ms each, in turns.\n", time.as_millis());
+    let targets = report::targets(&report);
+    print!("{targets}");
+    if options.write {
+        page += &format!("\n```\n{targets}```\n");
+        report::write(&page, &report.chart())?;
+    }
     Ok(())
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 
 const READ_BYTES: usize = 256 * 1024;
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+const LIST_TOOLS: &str = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list"}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 /// More than what is sought has.
 const END_BYTES: usize = 64;
@@ -60,6 +61,43 @@ impl Answer {
     }
 }
 
+/// How long a body is.
+enum Length {
+    Chunked,
+    Bytes(usize),
+}
+
+/// Nothing of an answer is looked for.
+const NOTHING: Wanted<'static> = Wanted { id: b"no id", counts_progress: false };
+
+/// A stream whose connection was reset.
+pub(crate) struct Cut {
+    session: String,
+    /// The first event of progress: the last that was read.
+    cursor: String,
+}
+
+impl Cut {
+    /// Resumes it on a new connection, and reads it to the result of the call: how many events of
+    /// progress came.
+    pub(crate) async fn resume(&self, host: SocketAddr, id: u64) -> Result<u64, Failure> {
+        let mut connection = Connection::connect(host, &self.session).await?;
+        let cursor = format!("Last-Event-ID: {}\r\n", self.cursor);
+        connection.send("GET", &cursor, "").await?;
+        connection.answer_of(id, true).await
+    }
+}
+
+/// The id of the first event of progress, once all of that event is there.
+fn first_progress(text: &[u8]) -> Result<Option<String>, Failure> {
+    let Some(at) = memmem::find(text, PROGRESS) else { return Ok(None) };
+    let Some(end) = memmem::find(&text[at..], b"\n\n") else { return Ok(None) };
+    let text = std::str::from_utf8(&text[..at + end])?;
+    let event = text.rsplit("\n\n").next().unwrap_or_default();
+    let id = event.lines().find_map(|line| line.strip_prefix("id:"));
+    Ok(Some(id.ok_or("events have no ids")?.trim().to_owned()))
+}
+
 /// What of an answer is looked for.
 struct Wanted<'a> {
     id: &'a [u8],
@@ -67,24 +105,55 @@ struct Wanted<'a> {
 }
 
 impl Connection {
-    /// Connects, and opens a session.
-    pub(crate) async fn open(host: SocketAddr) -> Result<Self, Failure> {
+    async fn connect(host: SocketAddr, session: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
-        let (buffer, request) = (Vec::with_capacity(READ_BYTES), Vec::new());
-        let mut own = Self { stream, host, session: String::new(), buffer, from: 0, request };
-        let answer = own.exchange(INITIALIZE, &Wanted { id: b"\"id\":0,", counts_progress: false });
-        let answer = answer.await?;
-        own.session = match answer {
+        let (buffer, request) = (Vec::new(), Vec::new());
+        Ok(Self { stream, host, session: session.to_owned(), buffer, from: 0, request })
+    }
+
+    /// Connects, and opens a session.
+    pub(crate) async fn open(host: SocketAddr) -> Result<Self, Failure> {
+        let mut own = Self::connect(host, "").await?;
+        let wanted = Wanted { id: b"\"id\":0,", counts_progress: false };
+        own.session = match own.exchange(INITIALIZE, &wanted).await? {
             Answer { status: 200, has_result: true, session: Some(session), .. } => session,
             Answer { status, .. } => return Err(format!("initialize: {status}").into()),
         };
-        let nothing = Wanted { id: b"no id", counts_progress: false };
-        let answer = own.exchange(INITIALIZED, &nothing).await?;
+        let answer = own.exchange(INITIALIZED, &NOTHING).await?;
         if answer.status != 202 {
             return Err(format!("initialized: {}", answer.status).into());
         }
         Ok(own)
+    }
+
+    /// Connects for a session that is there.
+    pub(crate) async fn join(host: SocketAddr, session: &str) -> Result<Self, Failure> {
+        Ok(Self::connect(host, session).await?)
+    }
+
+    /// Connects for a session that is there, and opens its standalone stream.
+    pub(crate) async fn listen(host: SocketAddr, session: &str) -> Result<Self, Failure> {
+        let mut own = Self::connect(host, session).await?;
+        own.send("GET", "", "").await?;
+        match own.head().await? {
+            (Answer { status: 200, .. }, _) => Ok(own),
+            (Answer { status, .. }, _) => Err(format!("standalone stream: {status}").into()),
+        }
+    }
+
+    /// Its session's id.
+    pub(crate) fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Reads the list of tools, as clients do before they call one.
+    pub(crate) async fn list_tools(&mut self) -> Result<(), Failure> {
+        let wanted = Wanted { id: b"\"id\":0,", counts_progress: false };
+        match self.exchange(LIST_TOOLS, &wanted).await? {
+            Answer { status: 200, has_result: true, .. } => Ok(()),
+            Answer { status, .. } => Err(format!("tools/list: {status}").into()),
+        }
     }
 
     /// Calls a tool and reads its answer to the end: how many events of progress came with it.
@@ -95,26 +164,67 @@ impl Connection {
         arguments: &str,
         has_progress: bool,
     ) -> Result<u64, Failure> {
+        self.send_call(id, tool, arguments, has_progress).await?;
+        self.answer_of(id, has_progress).await
+    }
+
+    /// Calls a tool; nothing is read.
+    pub(crate) async fn send_call(
+        &mut self,
+        id: u64,
+        tool: &str,
+        arguments: &str,
+        has_progress: bool,
+    ) -> Result<(), Failure> {
         let meta = if has_progress { r#","_meta":{"progressToken":7}"# } else { "" };
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}{meta}}}}}"#
         );
+        Ok(self.send("POST", "", &body).await?)
+    }
+
+    /// Reads the answer to a call to its end: how many events of progress came with it.
+    pub(crate) async fn answer_of(&mut self, id: u64, has_progress: bool) -> Result<u64, Failure> {
         let sought = format!("\"id\":{id},");
         let wanted = Wanted { id: sought.as_bytes(), counts_progress: has_progress };
-        let answer = self.exchange(&body, &wanted).await?;
-        match answer {
+        match self.answer(&wanted).await? {
             Answer { status: 200, has_result: true, progress, .. } => Ok(progress),
             Answer { status, .. } => Err(format!("call {id}: {status}, no result").into()),
         }
     }
 
+    /// Calls the tool that reports progress, and resets the connection after the first event.
+    pub(crate) async fn call_and_cut(mut self, id: u64, arguments: &str) -> Result<Cut, Failure> {
+        self.send_call(id, "stream", arguments, true).await?;
+        let (Answer { status: 200, .. }, Length::Chunked) = self.head().await? else {
+            return Err("a call was not answered with a stream".into());
+        };
+        let mut text = Vec::new();
+        let cursor = loop {
+            if let Some(cursor) = first_progress(&text)? {
+                break cursor;
+            }
+            let from = self.chunk_size().await?;
+            text.extend_from_slice(&self.buffer[self.from..self.from + from]);
+            self.from += from;
+            self.fill(2).await?;
+            self.from += 2;
+        };
+        self.stream.set_zero_linger()?;
+        Ok(Cut { session: self.session, cursor })
+    }
+
     async fn exchange(&mut self, body: &str, wanted: &Wanted<'_>) -> Result<Answer, Failure> {
+        self.send("POST", "", body).await?;
+        self.answer(wanted).await
+    }
+
+    async fn send(&mut self, method: &str, fields: &str, body: &str) -> io::Result<()> {
         self.request.clear();
+        let accept = if method == "GET" { "" } else { "application/json, " };
         let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n",
+            "{method} /mcp HTTP/1.1\r\nHost: {}\r\nAccept: {accept}text/event-stream\r\n{fields}",
             self.host,
-            body.len()
         );
         self.request.extend_from_slice(head.as_bytes());
         if !self.session.is_empty() {
@@ -122,36 +232,57 @@ impl Connection {
             let own = format!("Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: 2025-11-25\r\n");
             self.request.extend_from_slice(own.as_bytes());
         }
+        if method == "POST" {
+            let length = body.len();
+            let own = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+            self.request.extend_from_slice(own.as_bytes());
+        }
         self.request.extend_from_slice(b"\r\n");
         self.request.extend_from_slice(body.as_bytes());
-        self.stream.write_all(&self.request).await?;
-        self.answer(wanted).await
+        self.stream.write_all(&self.request).await
     }
 
     async fn answer(&mut self, wanted: &Wanted<'_>) -> Result<Answer, Failure> {
-        let mut answer = Answer::default();
-        let end = self.find(b"\r\n\r\n").await?;
-        let head = String::from_utf8_lossy(&self.buffer[self.from..end]).to_ascii_lowercase();
-        self.from = end;
-        answer.status = head.get(9..12).unwrap_or_default().parse()?;
-        let field =
-            |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        answer.session = field("mcp-session-id:").map(ToOwned::to_owned);
-        if field("transfer-encoding:") == Some("chunked") {
-            while self.chunk(&mut answer, wanted).await? {}
-        } else {
-            let length = field("content-length:").unwrap_or("0").parse()?;
-            self.body(length, &mut answer, wanted).await?;
+        let (mut answer, length) = self.head().await?;
+        match length {
+            Length::Chunked => while self.chunk(&mut answer, wanted).await? {},
+            Length::Bytes(length) => self.body(length, &mut answer, wanted).await?,
         }
         Ok(answer)
     }
 
-    /// Reads one chunk. False after the last.
-    async fn chunk(&mut self, answer: &mut Answer, wanted: &Wanted<'_>) -> Result<bool, Failure> {
+    async fn head(&mut self) -> Result<(Answer, Length), Failure> {
+        let mut answer = Answer::default();
+        let end = self.find(b"\r\n\r\n").await?;
+        let head = String::from_utf8_lossy(&self.buffer[self.from..end]).into_owned();
+        self.from = end;
+        answer.status = head.get(9..12).unwrap_or_default().parse()?;
+        let field = |sought: &str| {
+            head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case(sought).then(|| value.trim())
+            })
+        };
+        answer.session = field("mcp-session-id").map(ToOwned::to_owned);
+        let length = match field("transfer-encoding") {
+            Some("chunked") => Length::Chunked,
+            _ => Length::Bytes(field("content-length").unwrap_or("0").parse()?),
+        };
+        Ok((answer, length))
+    }
+
+    async fn chunk_size(&mut self) -> Result<usize, Failure> {
         let end = self.find(b"\r\n").await?;
         let line = std::str::from_utf8(&self.buffer[self.from..end - 2])?;
         let size = usize::from_str_radix(line.split(';').next().unwrap_or_default(), 16)?;
         self.from = end;
+        self.fill(size).await?;
+        Ok(size)
+    }
+
+    /// Reads one chunk. False after the last.
+    async fn chunk(&mut self, answer: &mut Answer, wanted: &Wanted<'_>) -> Result<bool, Failure> {
+        let size = self.chunk_size().await?;
         self.body(size, answer, wanted).await?;
         self.fill(2).await?;
         self.from += 2;
