@@ -33,7 +33,9 @@ pub(crate) fn start(filter: &str, setting: &str) -> Result<(), String> {
 /// If it is none, or would log nothing for a slip in it: what is wrong, and what to do.
 pub(crate) fn read(filter: &str) -> Result<EnvFilter, String> {
     check(filter)?;
-    EnvFilter::try_new(filter).map_err(|error| {
+    // Values of fields are what they are: as a regular expression one of them takes minutes to
+    // read, and gigabytes.
+    EnvFilter::builder().with_regex(false).parse(filter).map_err(|error| {
         format!("{filter:?} is not a log filter ({error}); set it to `info`, for example")
     })
 }

@@ -172,10 +172,10 @@ async fn a_tool_with_effects_is_called_only_with_leave() {
     assert_eq!(server.sessions(), 0, "no session is left behind");
 }
 
-/// After so many lines of a hazard's transcript: a session may be on its way then.
+/// After so many lines of a hazard's transcript, while its session is on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_stopped_ends_its_sessions() {
-    for lines in 0..8 {
+    for lines in 0..6 {
         let server = Server::start(Some(Fault::AnswersNotificationsLate)).await;
         let mut options = options(&server, &["session-status"]);
         let (stop, stopped) = tokio::sync::watch::channel(false);
