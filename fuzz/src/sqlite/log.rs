@@ -185,6 +185,7 @@ pub(super) fn call(id: u64) -> Call {
         scope: None,
         phase: Phase::Sent,
         stream: Some(STREAMS[0]),
+        ran_on: None,
         result: None,
         claimed_ms: 1,
         heard_ms: 2,

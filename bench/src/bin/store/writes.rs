@@ -119,6 +119,7 @@ fn call(number: u64) -> Call {
         scope: None,
         phase: Phase::Claimed,
         stream: Some(STREAM),
+        ran_on: None,
         result: None,
         claimed_ms: 1,
         heard_ms: 1,
