@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use rejoin_bench::DECISION_CALLS;
 use rejoin_core::effect::{Effect, Output, ToUpstream};
 use rejoin_core::id::{CallId, ConnectionId, Epoch, digest};
 use rejoin_core::input::{Channel, FromUpstream, Input, Post, Request, WireEvent};
@@ -78,7 +79,7 @@ fn session(calls: u64) -> Session {
 
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decision");
-    for calls in [1, 100, 10_000] {
+    for calls in DECISION_CALLS {
         let ready = session(calls);
         assert_eq!(ready.view().calls.len() as u64, calls, "all are in the ledger");
         group.bench_function(BenchmarkId::from_parameter(calls), |bencher| {

@@ -7,10 +7,13 @@ mod table;
 use std::error::Error;
 
 pub use machine::describe;
-pub use table::{Table, Unit};
+pub use table::{Table, Unit, sorted};
 
 /// Why there are no figures.
 pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Calls in the ledgers of the sessions in which a decision is timed.
+pub const DECISION_CALLS: [u64; 3] = [1, 100, 10_000];
 
 /// How long a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,8 @@ impl fmt::Display for Table {
     }
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
+/// The values from the least to the most.
+pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values

@@ -1,6 +1,6 @@
 //! What a hazard has to work with: sessions that are ended for it, calls that it can cut.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -59,31 +59,25 @@ impl<'a> Bench<'a> {
         let opening = async move {
             let opened = Session::open(&target, &transcript, &revision).await;
             if let Ok(session) = &opened {
-                sessions.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+                held(&sessions).push(session.clone());
             }
             let _nobody_waits = told.send(opened);
         };
-        self.openings.lock().unwrap_or_else(PoisonError::into_inner).spawn(opening);
+        held(&self.openings).spawn(opening);
         let lost = || Err(Trouble::Unexpected("the opening of a session broke off".to_owned()));
         opened.await.unwrap_or_else(|_| lost())
     }
 
     /// Whether the server opened one.
     pub(crate) fn has_sessions(&self) -> bool {
-        !self.sessions.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !held(&self.sessions).is_empty()
     }
 
     /// Ends all of its sessions, those on their way too.
     pub(crate) async fn end(&self) {
-        let mut openings = {
-            let mut held = self.openings.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *held)
-        };
+        let mut openings = std::mem::take(&mut *held(&self.openings));
         while openings.join_next().await.is_some() {}
-        let sessions = {
-            let mut held = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *held)
-        };
+        let sessions = std::mem::take(&mut *held(&self.sessions));
         for session in sessions {
             session.delete().await;
         }
@@ -189,6 +183,11 @@ impl<'a> Bench<'a> {
         let after = self.resume(&session, subject, &call, &cursor(&before)?).await?;
         Ok(Tail::of(subject, &call, &before, &[&after]))
     }
+}
+
+/// Locked; nobody who holds one of these locks can panic half-way.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the resumed stream of a call to its end.

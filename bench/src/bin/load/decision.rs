@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
+use rejoin_bench::DECISION_CALLS;
 use serde_json::Value;
-
-/// Calls in the ledger.
-const CALLS: [u64; 3] = [1, 100, 10_000];
 
 /// The median in nanoseconds for each number of calls; `None`: it was not measured.
 pub(crate) fn known() -> [(u64, Option<f64>); 3] {
-    CALLS.map(|calls| (calls, median_ns(calls)))
+    DECISION_CALLS.map(|calls| (calls, median_ns(calls)))
 }
 
 fn median_ns(calls: u64) -> Option<f64> {

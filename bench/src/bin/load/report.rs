@@ -6,6 +6,8 @@ mod target;
 
 use std::fmt::Write as _;
 
+use rejoin_bench::sorted;
+
 use crate::contestant::Kind;
 use crate::workload::{Pass, Workload};
 
@@ -92,12 +94,6 @@ impl Report {
         });
         &mut self.0[at].2
     }
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 fn median(values: &[f64]) -> Option<f64> {

@@ -67,6 +67,9 @@ enum Length {
     Bytes(usize),
 }
 
+/// The answer to what opens a session or prepares it, which have the id 0.
+const OPENING: Wanted<'static> = Wanted { id: b"\"id\":0,", counts_progress: false };
+
 /// Nothing of an answer is looked for.
 const NOTHING: Wanted<'static> = Wanted { id: b"no id", counts_progress: false };
 
@@ -115,8 +118,7 @@ impl Connection {
     /// Connects, and opens a session.
     pub(crate) async fn open(host: SocketAddr) -> Result<Self, Failure> {
         let mut own = Self::connect(host, "").await?;
-        let wanted = Wanted { id: b"\"id\":0,", counts_progress: false };
-        own.session = match own.exchange(INITIALIZE, &wanted).await? {
+        own.session = match own.exchange(INITIALIZE, &OPENING).await? {
             Answer { status: 200, has_result: true, session: Some(session), .. } => session,
             Answer { status, .. } => return Err(format!("initialize: {status}").into()),
         };
@@ -149,8 +151,7 @@ impl Connection {
 
     /// Reads the list of tools, as clients do before they call one.
     pub(crate) async fn list_tools(&mut self) -> Result<(), Failure> {
-        let wanted = Wanted { id: b"\"id\":0,", counts_progress: false };
-        match self.exchange(LIST_TOOLS, &wanted).await? {
+        match self.exchange(LIST_TOOLS, &OPENING).await? {
             Answer { status: 200, has_result: true, .. } => Ok(()),
             Answer { status, .. } => Err(format!("tools/list: {status}").into()),
         }

@@ -137,6 +137,11 @@ async fn open(host: std::net::SocketAddr, count: usize) -> Result<Vec<Connection
     Ok(open)
 }
 
+/// Fails unless all events of a stream came.
+fn all_of(came: u64, events: u64) -> Result<(), Failure> {
+    if came == events { Ok(()) } else { Err(format!("{came} events of {events}").into()) }
+}
+
 /// What one connection did.
 #[derive(Default)]
 struct Part {

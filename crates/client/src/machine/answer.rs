@@ -74,7 +74,8 @@ impl Machine {
         }
     }
 
-    /// An event was too large: it is lost, and would come again if nothing comes behind it.
+    /// An event was too large, or found no room: it is lost, and would come again if nothing comes
+    /// behind it.
     fn unread(&mut self, purpose: Purpose, what: &'static str) {
         self.dropped(format!("an event: {what}"));
         if let Purpose::Call(key) | Purpose::Resume(key) = purpose

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rejoin_bench::Failure;
 
-use super::{Part, Pass, open, together};
+use super::{Part, Pass, all_of, open, together};
 use crate::wire::Connection;
 
 /// Events of all streams together, in one round of calls.
@@ -39,9 +39,7 @@ async fn drive(
         let began = Instant::now();
         let arguments = format!(r#"{{"events":{events},"bytes":{bytes},"n":{id}}}"#);
         let came = connection.call(id, "stream", &arguments, true).await?;
-        if came != events {
-            return Err(format!("{came} events of {events}").into());
-        }
+        all_of(came, events)?;
         part.count += came;
         part.latencies.push(began.elapsed());
         if Instant::now() >= until {

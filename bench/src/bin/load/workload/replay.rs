@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rejoin_bench::Failure;
 
-use super::Pass;
+use super::{Pass, all_of};
 use crate::contestant::Contestant;
 use crate::wire::Connection;
 
@@ -24,19 +24,15 @@ pub(super) async fn run(
     let arguments = format!(r#"{{"events":{EVENTS},"bytes":100}}"#);
     let cut = connection.call_and_cut(CALL, &arguments).await?;
     // All of it has come when this has: what follows is replay alone.
-    all_of(cut.resume(host, CALL).await?)?;
+    all_of(cut.resume(host, CALL).await?, EVENTS - 1)?;
     if restarted {
         contestant.restart()?;
     }
     let (began, mut latencies) = (Instant::now(), Vec::new());
     while latencies.is_empty() || (!restarted && began.elapsed() < time) {
         let one = Instant::now();
-        all_of(cut.resume(host, CALL).await?)?;
+        all_of(cut.resume(host, CALL).await?, EVENTS - 1)?;
         latencies.push(one.elapsed());
     }
     Ok(Pass::rate(began.elapsed(), latencies.len() as u64 * (EVENTS - 1), latencies))
-}
-
-fn all_of(came: u64) -> Result<(), Failure> {
-    if came == EVENTS - 1 { Ok(()) } else { Err(format!("{came} events of {}", EVENTS - 1).into()) }
 }

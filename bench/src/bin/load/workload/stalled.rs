@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rejoin_bench::Failure;
 use tokio::time::timeout;
 
-use super::Pass;
+use super::{Pass, all_of};
 use crate::contestant::Contestant;
 use crate::wire::Connection;
 
@@ -43,9 +43,7 @@ pub(super) async fn run(contestant: &Contestant) -> Result<Pass, Failure> {
             break;
         }
     }
-    let came = stalled.answer_of(STREAM_CALL, true).await?;
-    if came != EVENTS {
-        return Err(format!("{came} events of {EVENTS} for the one that stalled").into());
-    }
+    // For the one that stalled, too.
+    all_of(stalled.answer_of(STREAM_CALL, true).await?, EVENTS)?;
     Ok(Pass::of((most - before) as f64 / 1e6, latencies))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rejoin_bench::Failure;
 
-use super::{Part, Pass, open, together};
+use super::{Part, Pass, all_of, open, together};
 use crate::wire::Cut;
 
 const CLIENTS: usize = 1_000;
@@ -26,9 +26,6 @@ pub(super) async fn run(host: SocketAddr) -> Result<Pass, Failure> {
 }
 
 async fn resume(cut: Cut, host: SocketAddr, began: Instant) -> Result<Part, Failure> {
-    let came = cut.resume(host, CALL).await?;
-    if came != EVENTS - 1 {
-        return Err(format!("{came} events of {}", EVENTS - 1).into());
-    }
+    all_of(cut.resume(host, CALL).await?, EVENTS - 1)?;
     Ok(Part { count: 1, latencies: vec![began.elapsed()] })
 }
